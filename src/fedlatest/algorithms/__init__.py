@@ -1,0 +1,13 @@
+"""Federated algorithms, one a file: each factory returns a frozen bundle of pure functions."""
+
+from fedlatest.algorithms.base import Algorithm
+from fedlatest.algorithms.fedavg import fedavg
+from fedlatest.algorithms.fedlaavg import fedlaavg
+from fedlatest.algorithms.fedprox import fedprox
+from fedlatest.algorithms.fedsgd import fedsgd
+from fedlatest.algorithms.naive import naive
+from fedlatest.algorithms.sequential import sequential
+
+ALGORITHMS = {factory.__name__: factory for factory in (fedlaavg, fedavg, fedsgd, fedprox, naive, sequential)}
+
+__all__ = ["ALGORITHMS", "Algorithm", "fedavg", "fedlaavg", "fedprox", "fedsgd", "naive", "sequential"]

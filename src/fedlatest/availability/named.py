@@ -1,0 +1,108 @@
+"""Availability by name, as recipes and the command line ask for it: each builder's keywords are its keys."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.availability import chance, composition, patterns
+from fedlatest.availability import trace as traces
+from fedlatest.availability.base import Availability
+from fedlatest.errors import ConfigError
+
+
+class Clients(NamedTuple):
+    """What a builder knows of the federation; `seed` draws what differs between clients (the partition's seed)."""
+
+    labels: npt.NDArray[np.int64]  # [N] each client's most frequent label
+    num_labels: int
+    seed: int
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self.labels.size
+
+    def first_labels(self, digits: int) -> npt.NDArray[np.bool_]:
+        """Who holds one of the labels 0 .. digits - 1."""
+        if not 1 <= digits < self.num_labels:
+            raise ConfigError(f"digits={digits}: the first group holds 1 .. {self.num_labels - 1} of the labels")
+        return np.asarray(self.labels < digits)
+
+    def spread(self, middle: float, spread: float) -> npt.NDArray[np.float64]:
+        """A rate per client, uniform in [middle - spread, middle + spread]."""
+        if spread < 0 or middle - spread < 0 or middle + spread > 1:
+            raise ConfigError(f"spread={spread}: rates {middle - spread:g} .. {middle + spread:g} must lie in [0, 1]")
+        return middle + spread * np.random.default_rng(self.seed).uniform(-1, 1, self.num_clients)
+
+
+def _always(clients: Clients) -> Availability:
+    """Everybody, in every round."""
+    return patterns.always(clients.num_clients)
+
+
+def _diurnal(clients: Clients, *, period: int = 100, digits: int = 1) -> Availability:
+    """Clients of labels 0 .. digits-1 for `period` rounds, the others for the next `period`."""
+    return patterns.diurnal(clients.first_labels(digits), period=period)
+
+
+def _alternating(clients: Clients, *, t1: int = 100, t2: int = 100, digits: int = 1) -> Availability:
+    """Clients of labels 0 .. digits-1 for t1 rounds, the others for the next t2."""
+    return patterns.alternating(clients.first_labels(digits), t1=t1, t2=t2)
+
+
+def _windows(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
+    """A window of the day per client, its start drawn uniformly; rounds_per_day rounds are 24 h."""
+    start = np.random.default_rng(clients.seed).integers(0, patterns.SECONDS_PER_DAY, clients.num_clients) / 3600
+    return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
+
+
+def _bernoulli(clients: Clients, *, rate: float = 0.5, spread: float = 0.0) -> Availability:
+    """A coin per client and round; rates are uniform in rate +- spread."""
+    return chance.bernoulli(clients.spread(rate, spread))
+
+
+def _markov(clients: Clients, *, share: float = 0.5, spread: float = 0.0, correlation: float = 50.0) -> Availability:
+    """On/off chains: on for `share` +- spread of the time, with a memory of about `correlation` rounds."""
+    return chance.markov(clients.spread(share, spread), correlation=correlation)
+
+
+def _sine(
+    clients: Clients, *, rate: float = 0.5, spread: float = 0.0, amplitude: float = 0.3, period: int = 20
+) -> Availability:
+    """A coin whose chance swings between rate (1 - 2 amplitude) and rate every `period` rounds."""
+    return chance.sine(clients.spread(rate, spread), amplitude=amplitude, period=period)
+
+
+def _labels(clients: Clients, *, low: float = 0.1, high: float = 0.9) -> Availability:
+    """A coin whose chance grows evenly from `low` for label 0 to `high` for the last label."""
+    return chance.label_rates(clients.labels, np.linspace(low, high, clients.num_labels))
+
+
+def _lifetime(
+    clients: Clients, *, late: float = 0.2, arrival: int = 100, leaving: float = 0.0, departure: int = 1000
+) -> Availability:
+    """A share `late` of the clients arrives in round `arrival`; a share `leaving` is gone from round `departure`."""
+    for name, share in (("late", late), ("leaving", leaving)):
+        if not 0 <= share <= 1:
+            raise ConfigError(f"{name}={share}: a share of the clients is in [0, 1]")
+    draw = np.random.default_rng(clients.seed).uniform(size=(2, clients.num_clients))
+    return composition.lifetime(
+        np.where(draw[0] < late, arrival, 0), departure=np.where(draw[1] < leaving, departure, composition.FOREVER)
+    )
+
+
+def _trace(clients: Clients, *, trace: str, wrap: bool = False, round_length: float = 1.0) -> Availability:
+    """Replay of a CSV file (client,start,end); a round lasts `round_length` of its time unit."""
+    intervals = traces.read_trace(Path(trace))
+    return traces.trace(intervals, num_clients=clients.num_clients, wrap=wrap, round_length=round_length)
+
+
+AVAILABILITY: dict[str, Callable[..., Availability]] = {
+    builder.__name__.removeprefix("_"): builder
+    for builder in (
+        _always, _diurnal, _alternating, _windows, _bernoulli, _markov, _sine, _labels, _lifetime, _trace
+    )
+}  # fmt: skip

@@ -1,0 +1,146 @@
+"""Replay of recorded availability: intervals per client from a CSV file, found by binary search."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+
+from fedlatest.availability.base import Availability
+from fedlatest.errors import ConfigError, DataError
+
+COLUMNS = ("client", "start", "end")
+LATEST = 2**31 - 2
+
+
+class Interval(NamedTuple):
+    """A client is here from `start` until just before `end`."""
+
+    client: int
+    start: float
+    end: float
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Trace(Availability):
+    """Recorded intervals of rounds, disjoint and sorted within a client."""
+
+    offsets: jax.Array  # int32[N + 1] into the intervals
+    starts: jax.Array  # int32[M] first round
+    ends: jax.Array  # int32[M] first round after
+    length: jax.Array  # rounds after which the trace begins again
+    num_halvings: int = field(metadata={"static": True})
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self.offsets.shape[0] - 1
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        """Those with an interval around the round: the last that starts no later than it must not have ended."""
+        del seed
+        round = jnp.asarray(round) % self.length
+        low, high = self.offsets[:-1] - 1, self.offsets[1:]  # starts[low] <= round < starts[high], ends excluded
+        for _ in range(self.num_halvings):
+            middle = (low + high) // 2
+            begun = self.starts[jnp.maximum(middle, 0)] <= round
+            inside = middle > low
+            low, high = jnp.where(inside & begun, middle, low), jnp.where(inside & ~begun, middle, high)
+        return (low >= self.offsets[:-1]) & (round < self.ends[jnp.maximum(low, 0)])
+
+
+def trace(
+    intervals: Sequence[Interval], *, num_clients: int, wrap: bool = False, round_length: float = 1.0
+) -> Availability:
+    """Replay intervals: client i is here in round r if one of its intervals holds the time r * round_length.
+
+    With `wrap` the trace begins again after its last end. Intervals of a client may touch or overlap.
+
+    >>> trace([Interval(0, 1, 3), Interval(1, 0, 2)], num_clients=2).table(4).astype(int).tolist()
+    [[0, 1], [1, 1], [1, 0], [0, 0]]
+    """
+    if not (math.isfinite(round_length) and round_length > 0):
+        raise ConfigError(f"round_length={round_length}: must be above 0")
+    rounds = [
+        (client, math.ceil(start / round_length), math.ceil(end / round_length)) for client, start, end in intervals
+    ]
+    if not rounds:
+        raise DataError("the trace holds no interval")
+    if max(end for _, _, end in rounds) > LATEST:
+        raise ConfigError(f"round_length={round_length}: the trace then lasts more than {LATEST} rounds")
+    outside = {client for client, _, _ in rounds if not 0 <= client < num_clients}
+    if outside:
+        raise DataError(f"the trace names client {min(outside)}, but the federation has clients 0 .. {num_clients - 1}")
+    merged = _merge_overlaps(sorted(rounds))
+    if not merged:
+        raise ConfigError(f"round_length={round_length}: no interval of the trace is long enough to hold a round")
+    clients = np.array([client for client, _, _ in merged])
+    most = int(np.bincount(clients).max())
+    return Trace(
+        offsets=jnp.asarray(np.searchsorted(clients, np.arange(num_clients + 1)), jnp.int32),
+        starts=jnp.asarray([start for _, start, _ in merged], jnp.int32),
+        ends=jnp.asarray([end for _, _, end in merged], jnp.int32),
+        length=jnp.int32(max(1, *(end for _, _, end in merged)) if wrap else LATEST),
+        num_halvings=math.ceil(math.log2(most + 1)) + 1,
+    )
+
+
+def read_trace(path: Path) -> list[Interval]:
+    """The intervals in a CSV file with the columns client, start, end.
+
+    Whole numbers name clients by position; any other names are numbered in the order of their first appearance.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"trace={path}: cannot be read as text ({error})") from error
+    if not rows or tuple(name.strip().lower() for name in rows[0]) != COLUMNS:
+        raise DataError(f"trace={path}: the first line must be {','.join(COLUMNS)}")
+    parsed = [_parse_row(path, number, row) for number, row in enumerate(rows[1:], start=2) if row]
+    names = list(dict.fromkeys(name for name, _, _ in parsed))
+    by_position = all(name.isdecimal() for name in names)
+    number = {name: int(name) if by_position else index for index, name in enumerate(names)}
+    return [Interval(number[name], start, end) for name, start, end in parsed]
+
+
+def write_trace(path: Path, availability: Availability, *, horizon: int, seed: int = 0) -> None:
+    """Write who is here in rounds 0 .. horizon - 1 as a trace that `read_trace` reads."""
+    here = availability.table(horizon, seed).T.astype(np.int8)
+    edges = np.diff(here, axis=1, prepend=0, append=0)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for client, edge in enumerate(edges):
+            starts, ends = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1)
+            writer.writerows((client, start, end) for start, end in zip(starts, ends, strict=True))
+
+
+def _parse_row(path: Path, number: int, row: list[str]) -> tuple[str, float, float]:
+    try:
+        name, start, end = (cell.strip() for cell in row)
+        times = float(start), float(end)
+    except ValueError:
+        raise DataError(f"trace={path}, line {number}: expected client,start,end but found {','.join(row)!r}") from None
+    if not (math.isfinite(times[1]) and 0 <= times[0] < times[1]):
+        raise DataError(f"trace={path}, line {number}: an interval needs 0 <= start < end, not {start} .. {end}")
+    return name, *times
+
+
+def _merge_overlaps(rounds: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Join a client's touching or overlapping intervals (sorted by client, start); empty ones fall away."""
+    merged: list[tuple[int, int, int]] = []
+    for client, start, end in rounds:
+        if merged and merged[-1][0] == client and start <= merged[-1][2]:
+            merged[-1] = (client, merged[-1][1], max(end, merged[-1][2]))
+        elif start < end:
+            merged.append((client, start, end))
+    return merged

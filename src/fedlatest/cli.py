@@ -1,0 +1,258 @@
+"""The command line: parses, calls, prints."""
+
+import hashlib
+import inspect
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import jax
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedlatest import __version__
+from fedlatest.algorithms import ALGORITHMS
+from fedlatest.availability import AVAILABILITY
+from fedlatest.errors import ConfigError, FedlatestError
+from fedlatest.recipes import RECIPES, Experiment, Recipe
+from fedlatest.recipes.settings import keywords
+from fedlatest.report import RunRecord, draw_curves, read_runs
+from fedlatest.runs import RunFolder
+from fedlatest.simulation import Progress as Heard
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+out = Console()
+err = Console(stderr=True)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one or two lines, never a traceback."""
+    try:
+        app()
+    except FedlatestError as error:
+        err.print(Text(f"error: {error}", style="red"), soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(130)
+
+
+@app.callback(invoke_without_command=True)
+def about(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Federated learning for clients that come and go."""
+    if version:
+        out.print(f"fedlatest {__version__}")
+        raise typer.Exit
+
+
+@app.command("list")
+def list_all() -> None:
+    """What can be run: recipes, algorithms, availability models, and their keys."""
+    for title, rows in (
+        ("recipes", [(recipe.name, _keys(recipe.defaults), recipe.summary) for recipe in RECIPES.values()]),
+        ("algorithm=", [(name, _factory_keys(make), _first_line(make)) for name, make in ALGORITHMS.items()]),
+        ("availability=", [(name, _factory_keys(make), _first_line(make)) for name, make in AVAILABILITY.items()]),
+    ):
+        table = Table(title, "keys (default)", "what it is", box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        out.print(table, "")
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="quickstart or mnist; see `fedlatest list`.")],
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Run this one seed (default 0).")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Run seeds 0 .. N-1 side by side.")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Where the run goes.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu; JAX's choice if not given.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
+) -> None:
+    """Run a recipe and show what happened."""
+    chosen = _recipe(recipe)
+    overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
+    experiments = chosen.experiments(overrides)
+    if resume and force:
+        raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
+    _use_device(device)
+    samples = chosen.load(data)
+    root = to or Path("runs") / _folder_name(chosen.name, overrides)
+    folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
+    if not (resume or force):
+        _refuse_to_overwrite(folders)
+    with _Stop() as stop, _Bars() as bars:
+        for experiment, folder in zip(experiments, folders, strict=True):
+            bars.begin(experiment)
+
+            def listen(heard: Heard) -> None:
+                bars.hear(heard)
+                if stop.asked:
+                    raise KeyboardInterrupt
+
+            experiment.run(
+                samples, seeds=_seeds(seed, seeds), out=folder, resume=resume, force=force,
+                tensorboard=tensorboard, listener=listen,
+            )  # fmt: skip
+            draw_curves(read_runs([folder]), folder / "figure.png")
+    records = read_runs(folders)
+    figure = draw_curves(records, root / "figure.png")
+    out.print(_table(records))
+    out.print(f"figure: {figure}", soft_wrap=True)
+
+
+@app.command()
+def plot(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")],
+    to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("figure.png"),
+) -> None:
+    """Draw training loss and test accuracy of runs in one figure."""
+    records = read_runs(folders)
+    figure = draw_curves(records, to)
+    out.print(_table(records))
+    out.print(f"figure: {figure}", soft_wrap=True)
+
+
+class _Stop:
+    """A first Ctrl-C (or a polite kill) stops after the block at hand, with a checkpoint; a second one at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> "_Stop":
+        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        err.print("stopping at the next checkpoint; once more to stop at once")
+
+
+class _RoundsPerSecond(ProgressColumn):
+    """Speed in rounds per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:,.0f} rounds/s")
+
+
+class _Bars:
+    """A progress bar per experiment, and an estimate before the long part."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:>12}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.completed:>6.0f}/{task.total:.0f}"),
+            _RoundsPerSecond(),
+            TimeRemainingColumn(),
+            console=err,
+            speed_estimate_period=20,
+        )
+
+    def __enter__(self) -> "_Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._progress.stop()
+
+    def begin(self, experiment: Experiment) -> None:
+        self._task = self._progress.add_task(experiment.name, total=experiment.values["rounds"])
+        self._estimated = False
+
+    def hear(self, heard: Heard) -> None:
+        self._progress.update(self._task, completed=heard.round)
+        if not self._estimated and heard.seconds_left is not None:
+            self._estimated = True
+            if heard.seconds_left > 10:
+                self._progress.console.print(
+                    f"about {_duration(heard.seconds_left)} to go, {heard.bytes_needed / 2**30:.2f} GiB of memory"
+                )
+
+
+def _table(records: list[RunRecord]) -> Table:
+    table = Table("algorithm", box=None, header_style="bold", pad_edge=False)
+    for column in ("final test accuracy", "swing over the last rounds", "largest staleness"):
+        table.add_column(column, justify="right")
+    for record in records:
+        table.add_row(
+            record.title, f"{record.final_accuracy:.4f}", f"{record.swing:.4f}", str(record.largest_staleness)
+        )
+    return table
+
+
+def _recipe(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise ConfigError(f"recipe {name}: unknown; choose one of {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def _seeds(seed: int | None, seeds: int | None) -> list[int]:
+    if seed is not None and seeds is not None:
+        raise ConfigError("--seed, --seeds: give one seed or a number of seeds, not both")
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"--seeds {seeds}: must be at least 1")
+    return [seed or 0] if seeds is None else list(range(seeds))
+
+
+def _refuse_to_overwrite(folders: list[Path]) -> None:
+    """Say before any work that a run is in the way."""
+    for folder in map(RunFolder, folders):
+        if folder.exists:
+            folder.refuse()
+
+
+def _use_device(device: str | None) -> None:
+    if device not in (None, "cpu", "gpu"):
+        raise ConfigError(f"--device {device}: choose cpu or gpu")
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    if device == "gpu" and jax.default_backend() != "gpu":
+        raise ConfigError("--device gpu: JAX finds no GPU here; pip install 'fedlatest[gpu]' on a machine with one")
+
+
+def _folder_name(recipe: str, overrides: list[str]) -> str:
+    """A name that says the recipe and, when keys were changed, tells one choice of keys from another."""
+    if not overrides:
+        return recipe
+    return f"{recipe}-{hashlib.sha256(' '.join(sorted(overrides)).encode()).hexdigest()[:8]}"
+
+
+def _keys(defaults: object) -> str:
+    assert isinstance(defaults, dict)
+    return " ".join(f"{key}={value}" for key, value in defaults.items())
+
+
+def _factory_keys(factory: object) -> str:
+    assert callable(factory)
+    return " ".join(
+        f"{name}=..." if key.default is inspect.Parameter.empty else f"{name}={key.default}"
+        for name, key in keywords(factory).items()
+    )
+
+
+def _first_line(factory: object) -> str:
+    return (factory.__doc__ or "").strip().splitlines()[0]
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

@@ -1,0 +1,109 @@
+"""A Federation: all clients' samples as flat arrays plus offsets, never an object per client."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.errors import DataError
+
+Features = Any  # an array [samples, ...] or a tree of them
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients' training data, and one common test set.
+
+    Client i owns the rows `order[offsets[i] : offsets[i + 1]]` of `features` and `labels`. `ids` name the clients
+    stably: random draws hang on them, so reordering the clients changes nothing.
+    """
+
+    name: str
+    features: Features
+    labels: npt.NDArray[Any]
+    test_features: Features
+    test_labels: npt.NDArray[Any]
+    order: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]  # [N + 1]
+    ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    def __post_init__(self) -> None:
+        if self.ids.size == 0:
+            object.__setattr__(self, "ids", np.arange(self.num_clients, dtype=np.int32))
+        self._check()
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_labels(self) -> int:
+        """How many classes there are; labels are 0 .. num_labels - 1."""
+        return int(max(self.labels.max(), self.test_labels.max())) + 1
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """[N] samples per client."""
+        return np.diff(self.offsets)
+
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        """[N] w_i N: each client's share of the samples, 1 on average."""
+        return (self.sizes * (self.num_clients / self.offsets[-1])).astype(np.float32)
+
+    def pooled(self) -> "Federation":
+        """The same data held by one client."""
+        return replace(self, offsets=self.offsets[[0, -1]], ids=np.zeros(1, np.int32))
+
+    def client_labels(self) -> npt.NDArray[np.int64]:
+        """[N] each client's most frequent label (the lowest of equals)."""
+        owner = np.repeat(np.arange(self.num_clients), self.sizes)
+        counts = np.zeros((self.num_clients, self.num_labels), np.int64)
+        np.add.at(counts, (owner, self.labels[self.order]), 1)
+        return counts.argmax(axis=1)
+
+    def checksums(self) -> dict[str, str]:
+        """What the run was trained and tested on, as digests: the samples, and who holds them."""
+        return {
+            "train": _digest(self.features, self.labels),
+            "test": _digest(self.test_features, self.test_labels),
+            "partition": _digest(self.order, self.offsets, self.ids),
+        }
+
+    def _check(self) -> None:
+        samples = {len(leaf) for leaf in jax.tree.leaves((self.features, self.labels))}
+        if len(samples) != 1:
+            raise DataError(f"{self.name}: features and labels differ in length ({sorted(samples)})")
+        if len({len(leaf) for leaf in jax.tree.leaves((self.test_features, self.test_labels))}) != 1:
+            raise DataError(f"{self.name}: test features and labels differ in length")
+        if self.ids.shape != (self.num_clients,) or np.unique(self.ids).size != self.num_clients:
+            raise DataError(f"{self.name}: ids must name each of the {self.num_clients} clients once")
+        if self.num_clients < 1 or self.offsets[0] != 0 or self.offsets[-1] != len(self.order):
+            raise DataError(f"{self.name}: offsets must run from 0 to the number of rows in `order`")
+        empty = np.flatnonzero(self.sizes < 1)
+        if empty.size:
+            raise DataError(f"{self.name}: client {self.ids[empty[0]]} holds no sample; use fewer clients")
+        if self.order.min() < 0 or self.order.max() >= samples.pop():
+            raise DataError(f"{self.name}: `order` points outside the samples")
+        for part, tree in (("training", self.features), ("test", self.test_features)):
+            _check_finite(self.name, part, tree)
+
+
+def _check_finite(name: str, part: str, features: Features) -> None:
+    for leaf in jax.tree.leaves(features):
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+            row = np.argwhere(~np.isfinite(leaf))[0][0]
+            raise DataError(f"{name}: {part} sample {row} holds NaN or infinity; clean the data first")
+
+
+def _digest(*trees: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for leaf in jax.tree.leaves(trees):
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return f"blake2b:{digest.hexdigest()}"

@@ -1,0 +1,96 @@
+"""MNIST from IDX files in a folder, or downloaded with checksums."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.data.idx import read_idx
+from fedlatest.data.samples import Samples
+from fedlatest.errors import DataError
+
+FILES = {  # well-known md5 of the original files
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+ENVIRONMENT = "FEDLATEST_DATA"
+
+
+def load_mnist(folder: Path | None = None) -> Samples:
+    """MNIST with pixels in [0, 1], not normalised: 60000 training and 10000 test images of 784 pixels.
+
+    `folder` (or the environment's FEDLATEST_DATA) holds the IDX files or a folder `mnist` with them; without either
+    they are downloaded once and checked.
+    """
+    files = _locate(folder) if folder else _default_files()
+    train_images, train_labels, test_images, test_labels = (read_idx(path) for path in files)
+    for images, labels, path in ((train_images, train_labels, files[0]), (test_images, test_labels, files[2])):
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise DataError(
+                f"{path}: {images.shape} images do not go with {labels.shape} labels; fetch both files again"
+            )
+    return Samples(
+        "mnist",
+        _pixels(train_images),
+        train_labels.astype(np.int32),
+        _pixels(test_images),
+        test_labels.astype(np.int32),
+    )
+
+
+def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+
+
+def _default_files() -> list[Path]:
+    named = os.environ.get(ENVIRONMENT)
+    return _locate(Path(named)) if named else _download()
+
+
+def _locate(folder: Path) -> list[Path]:
+    """The four files, gzipped or not, in `folder` or in its folder `mnist`."""
+    if not folder.is_dir():
+        raise DataError(f"data={folder}: no such folder; name the one that holds MNIST's IDX files or a folder mnist/")
+    for place in (folder, folder / "mnist"):
+        found = [_either(place, name) for name in FILES]
+        if any(found):
+            missing = [name for name, path in zip(FILES, found, strict=True) if path is None]
+            if missing:
+                raise DataError(f"data={place}: {missing[0]} is missing (with or without .gz)")
+            return [path for path in found if path]
+    raise DataError(f"data={folder}: holds no MNIST files; expected {next(iter(FILES))} there or in its folder mnist/")
+
+
+def _either(folder: Path, name: str) -> Path | None:
+    plain = name.removesuffix(".gz")
+    candidates = (folder / name, folder / plain, folder / plain.replace("-idx", ".idx"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _download() -> list[Path]:
+    import pooch
+
+    cache = pooch.os_cache("fedlatest") / "mnist"
+    return [Path(_fetch(name, md5, cache)) for name, md5 in FILES.items()]
+
+
+def _fetch(name: str, md5: str, cache: Path) -> str:
+    import pooch
+
+    problem: Exception | None = None
+    for mirror in MIRRORS:
+        try:
+            return str(pooch.retrieve(mirror + name, f"md5:{md5}", fname=name, path=cache))
+        except (OSError, ValueError) as error:  # no network; a checksum that does not match
+            problem = error
+    raise DataError(
+        f"MNIST is not here and {name} could not be downloaded ({type(problem).__name__}). "
+        f"Put the four IDX files in a folder and name it with --data or {ENVIRONMENT}."
+    )

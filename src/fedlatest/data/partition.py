@@ -1,0 +1,102 @@
+"""Who holds which samples: each function maps labels to (order, offsets) of a Federation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.errors import ConfigError
+
+
+class Partition(NamedTuple):
+    """Client i owns the samples order[offsets[i] : offsets[i + 1]]."""
+
+    order: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+
+def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
+    """The paper's split: one label a client, N / classes clients a label, unbalanced sizes.
+
+    Sizes follow weights 5 + normal(0, 1) clipped to [3, 7], normalised within the label; every sample has an owner.
+
+    >>> by_label(np.repeat([0, 1], 50), num_clients=4, seed=0).offsets[[0, 2, 4]].tolist()
+    [0, 50, 100]
+    """
+    classes = np.unique(labels)
+    if num_clients < 1 or num_clients % classes.size:
+        raise ConfigError(
+            f"num_clients={num_clients}: one label a client needs a multiple of the {classes.size} labels, "
+            f"such as {max(1, round(num_clients / classes.size)) * classes.size}"
+        )
+    rng = np.random.default_rng(seed)
+    per_label = num_clients // classes.size
+    order, sizes = [], []
+    for label in classes:
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        weights = np.clip(5 + rng.standard_normal(per_label), 3, 7)
+        ends = np.round(np.cumsum(weights) / weights.sum() * rows.size).astype(np.int64)
+        order.append(rows)
+        sizes.append(np.diff(ends, prepend=0))
+    return _partition(order, np.concatenate(sizes), labels.size)
+
+
+def iid(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
+    """Samples dealt at random into equal parts (sizes differ by at most one).
+
+    >>> np.diff(iid(np.zeros(10), num_clients=3, seed=0).offsets).tolist()
+    [4, 3, 3]
+    """
+    if num_clients < 1:
+        raise ConfigError(f"num_clients={num_clients}: a federation has at least one client")
+    rows = np.random.default_rng(seed).permutation(labels.size)
+    parts = np.array_split(rows, num_clients)
+    return _partition(parts, np.array([part.size for part in parts]), labels.size)
+
+
+def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: float = 0.1) -> Partition:
+    """Each label is dealt in shares drawn from Dirichlet(alpha): the smaller alpha, the more one-sided a client.
+
+    A client whom chance leaves empty gets one sample of the largest client.
+    """
+    if num_clients < 1:
+        raise ConfigError(f"num_clients={num_clients}: a federation has at least one client")
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise ConfigError(f"alpha={alpha}: the Dirichlet concentration must be above 0")
+    if num_clients > labels.size:
+        raise ConfigError(f"num_clients={num_clients}: there are only {labels.size} samples")
+    rng = np.random.default_rng(seed)
+    owner = np.empty(labels.size, np.int64)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(num_clients, alpha))
+        ends = np.round(np.cumsum(shares) * rows.size).astype(np.int64)
+        owner[rows] = np.searchsorted(ends, np.arange(rows.size), side="right").clip(max=num_clients - 1)
+    sizes = np.bincount(owner, minlength=num_clients)
+    for client in np.flatnonzero(sizes == 0):
+        largest = int(sizes.argmax())
+        owner[np.flatnonzero(owner == largest)[0]] = client
+        sizes[largest] -= 1
+        sizes[client] = 1
+    return by_client(owner)
+
+
+def by_client(clients: npt.NDArray[Any]) -> Partition:
+    """Samples that say whose they are; clients are numbered in the order of their sorted ids.
+
+    >>> by_client(np.array(["ann", "bob", "ann"])).order.tolist()
+    [0, 2, 1]
+    """
+    _, owner, sizes = np.unique(clients, return_inverse=True, return_counts=True)
+    return _partition([np.argsort(owner, kind="stable")], sizes, clients.size)
+
+
+PARTITIONS: dict[str, Callable[..., Partition]] = {"label": by_label, "iid": iid, "dirichlet": dirichlet}
+
+
+def _partition(order: list[npt.NDArray[Any]], sizes: npt.NDArray[Any], num_samples: int) -> Partition:
+    if (sizes < 1).any():
+        raise ConfigError(f"num_clients={sizes.size}: too many for {num_samples} samples; some client would be empty")
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Partition(np.concatenate(order).astype(np.int32), offsets)

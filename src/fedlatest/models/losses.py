@@ -1,0 +1,24 @@
+"""Losses per sample, and what counts as a correct answer."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Loss(NamedTuple):
+    """`per_sample(outputs, labels)` is what training descends; `correct(outputs, labels)` is what accuracy counts."""
+
+    per_sample: Callable[[jax.Array, jax.Array], jax.Array]
+    correct: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    # A one-hot product instead of an index: its gradient is a plain subtraction, not a scatter.
+    chosen = jnp.sum(logits * jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), axis=-1)
+    return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+softmax_cross_entropy = Loss(_cross_entropy, lambda logits, labels: jnp.argmax(logits, axis=-1) == labels)
+"""For logits [..., classes] and integer labels."""

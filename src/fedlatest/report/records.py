@@ -1,0 +1,69 @@
+"""What a report knows of a run: its folder, read back."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlatest.runs import Metrics, RunFolder, find_runs
+
+LAST_SHARE = 0.25  # the last rounds that a swing is read off: the paper's (3000, 4000] of 4000
+TITLES = {
+    "fedlaavg": "FedLaAvg",
+    "fedavg": "FedAvg",
+    "fedsgd": "FedSGD",
+    "fedprox": "FedProx",
+    "naive": "Naive",
+    "sequential": "Sequential SGD",
+}
+
+
+class RunRecord(NamedTuple):
+    """A run as a report sees it."""
+
+    path: Path
+    manifest: dict[str, Any]
+    metrics: Metrics
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name, which decides its colour."""
+        return str(self.manifest["config"]["algorithm"]["name"])
+
+    @property
+    def title(self) -> str:
+        """The algorithm as people write it."""
+        return TITLES.get(self.algorithm, self.algorithm)
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy at the last evaluation, mean over seeds."""
+        return float(self.metrics.column("test_accuracy")[:, -1].mean())
+
+    @property
+    def swing(self) -> float:
+        """Largest minus smallest test accuracy over the last quarter of the rounds, mean over seeds."""
+        return float(np.ptp(self._late("test_accuracy"), axis=1).mean())
+
+    @property
+    def late_accuracy(self) -> float:
+        """Mean test accuracy over the last quarter of the rounds and over seeds."""
+        return float(self._late("test_accuracy").mean())
+
+    @property
+    def largest_staleness(self) -> int:
+        """The longest that any client had been away, over the rounds evaluated or, when finished, over all."""
+        facts = self.manifest.get("availability")
+        if facts:
+            return int(facts["largest_staleness"])
+        return int(np.nanmax(self.metrics.column("max_staleness"), initial=0))
+
+    def _late(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        rounds = self.metrics.rounds
+        return self.metrics.column(name)[:, rounds > (1 - LAST_SHARE) * rounds[-1]]
+
+
+def read_runs(paths: list[Path]) -> list[RunRecord]:
+    """The runs in the given folders (each a run or a folder of runs)."""
+    folders = [RunFolder(run) for path in paths for run in find_runs(path)]
+    return [RunRecord(folder.path, folder.manifest, folder.metrics()) for folder in folders]

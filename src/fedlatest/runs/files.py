@@ -1,0 +1,69 @@
+"""Files that are either whole or not there, and trees of arrays in a format that never executes code."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+from fedlatest.errors import RunFolderError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside `path`, force it to the disk, then take its place; a failure leaves what was there before."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        write(draft)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        draft.unlink(missing_ok=True)
+        raise RunFolderError(f"{path}: could not be written ({error}); what was there before is intact") from error
+
+
+def save_tree(path: Path, tree: Any, metadata: Mapping[str, str]) -> None:
+    """Save a tree of arrays under the names of its paths, atomically."""
+    arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(tree).items()}
+    write_atomically(path, lambda draft: safetensors.numpy.save_file(arrays, draft, dict(metadata)))
+
+
+def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
+    """Load a tree saved by `save_tree` into the structure of `like`; names, shapes and types must agree."""
+    arrays, metadata = load_arrays(path)
+    wanted = named_leaves(like)
+    for name, leaf in wanted.items():
+        found = arrays.get(name)
+        if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
+            seen = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise RunFolderError(f"{path}: holds {seen} for {name}, expected {leaf.dtype}{list(leaf.shape)}")
+    leaves = [arrays[name] for name in wanted]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), metadata
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """The named arrays and the metadata in a safetensors file."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Leaves by the path that leads to them, such as `server.params.weight`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""metrics.csv: one row per evaluation and seed."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.errors import RunFolderError
+from fedlatest.runs.files import write_atomically
+
+
+class Row(NamedTuple):
+    """An evaluation of one seed after `round` rounds; the cells about a round are empty before the first one."""
+
+    seed: int
+    round: int
+    seconds: float
+    train_loss: float
+    train_accuracy: float
+    test_loss: float
+    test_accuracy: float
+    num_available: int | None = None
+    cohort_size: int | None = None
+    mean_staleness: float | None = None
+    max_staleness: int | None = None
+    average_error: float | None = None
+
+
+COLUMNS = Row._fields
+_WHOLE = {"seed", "round", "num_available", "cohort_size", "max_staleness"}
+
+
+class Metrics(NamedTuple):
+    """The rows of a run, as columns on request."""
+
+    rows: Sequence[Row]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds in the order of their rows."""
+        return list(dict.fromkeys(row.seed for row in self.rows))
+
+    @property
+    def rounds(self) -> npt.NDArray[np.int64]:
+        """[evaluations] after how many rounds each evaluation was made."""
+        return np.array(list(dict.fromkeys(row.round for row in self.rows)))
+
+    def column(self, name: str) -> npt.NDArray[np.float64]:
+        """[seeds, evaluations] of one column; empty cells are NaN."""
+        cells = {(row.seed, row.round): getattr(row, name) for row in self.rows}
+        table = [[cells.get((seed, round)) for round in self.rounds] for seed in self.seeds]
+        return np.array(table, dtype=np.float64)
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Read a metrics.csv; a last line that a crash cut short is left out."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from error
+    if not lines or tuple(lines[0]) != COLUMNS:
+        raise RunFolderError(f"{path}: is not a metrics file (its first line must be {','.join(COLUMNS)})")
+    return Metrics([_parse(cells) for cells in lines[1:] if len(cells) == len(COLUMNS)])
+
+
+def write_metrics(path: Path, rows: Iterable[Row]) -> None:
+    """Write a whole metrics.csv, atomically."""
+
+    def write(draft: Path) -> None:
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([COLUMNS, *(_cells(row) for row in rows)])
+
+    write_atomically(path, write)
+
+
+def append_metrics(path: Path, rows: Iterable[Row]) -> None:
+    """Append rows, visible to readers at once."""
+    try:
+        with path.open("a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(_cells(row) for row in rows)
+    except OSError as error:
+        raise RunFolderError(f"{path}: could not be written ({error.strerror})") from error
+
+
+def _cells(row: Row) -> list[str]:
+    return ["" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value) for value in row]
+
+
+def _parse(cells: list[str]) -> Row:
+    values = [
+        None if cell == "" else int(cell) if name in _WHOLE else float(cell)
+        for name, cell in zip(COLUMNS, cells, strict=True)
+    ]
+    return Row(*values)  # type: ignore[arg-type]

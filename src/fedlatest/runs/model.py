@@ -1,0 +1,54 @@
+"""The final model of a run, in one call."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax.typing import ArrayLike
+
+from fedlatest.errors import RunFolderError
+from fedlatest.models import MODELS, Model
+from fedlatest.runs.files import load_tree
+from fedlatest.runs.folder import read_manifest
+
+
+class TrainedModel(NamedTuple):
+    """A trained model: parameters, and what to do with them."""
+
+    model: Model
+    params: Any
+
+    def outputs(self, features: ArrayLike) -> jax.Array:
+        """The model's outputs (logits), a row per sample."""
+        return self.model.apply(self.params, jnp.asarray(features))
+
+    def predict(self, features: ArrayLike) -> npt.NDArray[np.int64]:
+        """The most likely label of each sample."""
+        return np.asarray(self.outputs(features)).argmax(axis=-1)
+
+
+def load_model(folder: Path | str, *, seed: int | None = None, model: Model | None = None) -> TrainedModel:
+    """Load the final model of a run folder; of its first seed unless another is named.
+
+    A run of your own model needs that model again: its functions are not stored.
+    """
+    path = Path(folder)
+    manifest = read_manifest(path)
+    if manifest["status"] != "finished":
+        raise RunFolderError(f"{path}: the run is not finished; continue it with --resume")
+    if model is None:
+        settings = dict(manifest["config"].get("model") or {})
+        if settings.get("name") not in MODELS:
+            raise RunFolderError(f"{path}: was trained with a model of your own; pass it as load_model(..., model=...)")
+        model = MODELS[settings.pop("name")](**settings)
+    seeds = manifest["seeds"]
+    chosen = seeds[0] if seed is None else seed
+    if chosen not in seeds:
+        raise RunFolderError(f"{path}: seed={chosen} was not run; it holds {', '.join(map(str, seeds))}")
+    like = jax.eval_shape(model.init, jax.random.key(0))
+    stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape), leaf.dtype), like)
+    params, _ = load_tree(path / "model.safetensors", stacked)
+    return TrainedModel(model, jax.tree.map(lambda leaf: leaf[seeds.index(chosen)], params))

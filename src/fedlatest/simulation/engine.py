@@ -1,0 +1,158 @@
+"""The compiled simulator: several seeds of one experiment side by side, a block of rounds per call."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlatest.algorithms import Algorithm
+from fedlatest.availability import Availability, always
+from fedlatest.data import Federation
+from fedlatest.errors import ConfigError
+from fedlatest.models import Loss, Model
+from fedlatest.simulation.evaluation import Score, evaluate
+from fedlatest.simulation.local import place
+from fedlatest.simulation.rounds import Record, Rules, Setting, State, average_error, play_block, start
+from fedlatest.streams import Purpose, bits
+
+States = list[State]
+CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
+
+
+class Training(NamedTuple):
+    """The numbers of local training and selection."""
+
+    cohort_size: int
+    num_local_steps: int
+    batch_size: int
+    learning_rate: float
+
+
+class Measured(NamedTuple):
+    """An evaluation of all seeds, each [seeds]."""
+
+    train: Score
+    test: Score
+    average_error: Any  # None for a method without memory
+
+
+class Engine:
+    """Runs an experiment for several seeds; states and records carry a leading axis [seeds].
+
+    On an accelerator the seeds run side by side in one program. On a CPU each is a group of its own and they take
+    turns: there, a small model's products are slower when seeds are batched.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Model,
+        algorithm: Algorithm,
+        availability: Availability,
+        training: Training,
+        *,
+        loss: Loss,
+        seeds: Sequence[int],
+        clients_at_once: int | None = None,
+    ) -> None:
+        _check(federation, availability, training, seeds)
+        if algorithm.pooled:
+            federation, availability, training = _pool(federation, training)
+        self.federation, self.training = federation, training
+        self.groups = [jnp.asarray(group, jnp.uint32) for group in _groups(seeds)]
+        self.model, self.loss = model, loss
+        self.rules = Rules(
+            algorithm=algorithm,
+            loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
+            cohort_size=training.cohort_size,
+            num_steps=algorithm.num_local_steps or training.num_local_steps,
+            batch_size=training.batch_size,
+            clients_at_once=clients_at_once or _clients_at_once(model, training.cohort_size),
+        )
+        self.setting = Setting(place(federation), availability, jnp.float32(training.learning_rate))
+        self.test = jax.tree.map(jnp.asarray, (federation.test_features, federation.test_labels))
+        self._advance = jax.jit(self._play, static_argnames="num_rounds", donate_argnames="state")
+        self._measure = jax.jit(self._score)
+
+    def start(self) -> States:
+        """The state before round 0; each seed has its own initial model."""
+        begin = jax.jit(jax.vmap(lambda key: start(self.rules, self.model.init(key), self.federation.num_clients)))
+        return [begin(jax.vmap(jax.random.key)(bits(seeds, Purpose.INITIAL_MODEL))) for seeds in self.groups]
+
+    def advance(self, states: States, num_rounds: int) -> tuple[States, Record]:
+        """Play `num_rounds` rounds; the given states are used up. Records are [seeds, rounds, ...] NumPy arrays."""
+        played = [
+            self._advance(self.setting, seeds, state=state, num_rounds=num_rounds)
+            for seeds, state in zip(self.groups, states, strict=True)
+        ]
+        return [state for state, _ in played], _join([record for _, record in played])
+
+    def measure(self, states: States) -> Measured:
+        """Loss and accuracy on the full train and test sets, and the audit of the stored average."""
+        measured = _join([self._measure(self.setting.samples[:2], self.test, state) for state in states])
+        return measured if self.rules.algorithm.remembers else measured._replace(average_error=None)
+
+    def bytes_needed(self) -> int:
+        """Memory for the samples and for the state of every seed; what training holds for a moment comes on top."""
+        return _nbytes((self.setting, self.test, jax.eval_shape(self.start)))
+
+    def _play(self, setting: Setting, seeds: jax.Array, *, state: State, num_rounds: int) -> tuple[State, Record]:
+        play = partial(play_block, self.rules, setting, num_rounds=num_rounds)
+        if len(seeds) > 1:
+            return jax.vmap(lambda seed, state: play(seed=seed, state=state))(seeds, state)
+        # A vmap over one seed would make XLA choose matrix products for a CPU that are a third slower.
+        outcome = play(seed=seeds[0], state=jax.tree.map(lambda leaf: leaf[0], state))
+        return jax.tree.map(lambda leaf: leaf[None], outcome)
+
+    def _score(self, train: Any, test: Any, state: State) -> Measured:
+        def score(state: State) -> Measured:
+            on_train = evaluate(self.model.apply, self.loss, state.server.params, *train)
+            on_test = evaluate(self.model.apply, self.loss, state.server.params, *test)
+            return Measured(on_train, on_test, average_error(state))
+
+        return jax.vmap(score)(state)
+
+
+def _check(federation: Federation, availability: Availability, training: Training, seeds: Sequence[int]) -> None:
+    num_clients = federation.num_clients
+    if not 1 <= training.cohort_size <= num_clients:
+        raise ConfigError(f"cohort_size={training.cohort_size}: choose 1 .. {num_clients} (the number of clients)")
+    if availability.num_clients != num_clients:
+        raise ConfigError(f"availability is about {availability.num_clients} clients, the federation has {num_clients}")
+    for name in ("num_local_steps", "batch_size"):
+        if getattr(training, name) < 1:
+            raise ConfigError(f"{name}={getattr(training, name)}: must be at least 1")
+    if not (np.isfinite(training.learning_rate) and training.learning_rate > 0):
+        raise ConfigError(f"learning_rate={training.learning_rate}: must be above 0")
+    if len(seeds) == 0 or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds={tuple(seeds)}: give at least one, each once")
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise ConfigError(f"seeds={tuple(seeds)}: a seed is in 0 .. 2^32 - 1")
+
+
+def _pool(federation: Federation, training: Training) -> tuple[Federation, Availability, Training]:
+    """One client holds everything, is always there, and takes the whole cohort's batch in each step."""
+    together = training.cohort_size * training.batch_size
+    return federation.pooled(), always(1), training._replace(cohort_size=1, batch_size=together)
+
+
+def _groups(seeds: Sequence[int]) -> list[list[int]]:
+    return [list(seeds)] if jax.default_backend() != "cpu" else [[seed] for seed in seeds]
+
+
+def _clients_at_once(model: Model, cohort_size: int) -> int:
+    """All at once on an accelerator; on a CPU as many as fit its cache."""
+    if jax.default_backend() != "cpu":
+        return cohort_size
+    return max(1, min(cohort_size, CACHE_BYTES // _nbytes(jax.eval_shape(model.init, jax.random.key(0)))))
+
+
+def _join(parts: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
