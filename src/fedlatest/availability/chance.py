@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
+from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import Availability
 from fedlatest.errors import ConfigError
@@ -91,7 +92,7 @@ class Markov(Availability):
         return jnp.where(goal, to_on, 1 - to_on)
 
 
-def bernoulli(rates: ArrayLike, *, ids: ArrayLike | None = None) -> Availability:
+def bernoulli(rates: Values, *, ids: Values | None = None) -> Availability:
     """Each client is here with its own chance, independently in every round.
 
     >>> bernoulli([1.0, 0.0]).available(3, seed=0).tolist()
@@ -101,7 +102,7 @@ def bernoulli(rates: ArrayLike, *, ids: ArrayLike | None = None) -> Availability
 
 
 def sine(
-    rates: ArrayLike, *, amplitude: float, period: int, phase: ArrayLike = 0.0, ids: ArrayLike | None = None
+    rates: Values, *, amplitude: float, period: int, phase: Values = 0.0, ids: Values | None = None
 ) -> Availability:
     """Independent draws whose chance swings between rate (1 - 2 amplitude) and rate every `period` rounds.
 
@@ -121,7 +122,7 @@ def sine(
     )
 
 
-def label_rates(labels: ArrayLike, rates_by_label: ArrayLike, *, ids: ArrayLike | None = None) -> Availability:
+def label_rates(labels: Values, rates_by_label: Values, *, ids: Values | None = None) -> Availability:
     """Independent draws whose chance depends on the client's label: who is here says what data is here.
 
     >>> label_rates([0, 1, 1], [1.0, 0.0]).available(0, seed=0).tolist()
@@ -133,7 +134,7 @@ def label_rates(labels: ArrayLike, rates_by_label: ArrayLike, *, ids: ArrayLike 
     return bernoulli(rates[clients], ids=ids)
 
 
-def markov(share: ArrayLike, *, correlation: float, ids: ArrayLike | None = None) -> Availability:
+def markov(share: Values, *, correlation: float, ids: Values | None = None) -> Availability:
     """On/off chains that are on for `share` of the time and stay as they are for about `correlation` rounds.
 
     corr(here at r, here at r + n) = exp(-n / correlation).
@@ -148,7 +149,7 @@ def markov(share: ArrayLike, *, correlation: float, ids: ArrayLike | None = None
     return Markov(_ids(ids, shares.size), jnp.asarray(shares), jnp.float32(correlation), levels)
 
 
-def _rates(name: str, rates: ArrayLike) -> npt.NDArray[np.float32]:
+def _rates(name: str, rates: Values) -> npt.NDArray[np.float32]:
     checked = np.asarray(rates, np.float32)
     if checked.ndim != 1 or checked.size == 0:
         raise ConfigError(f"{name}: give one rate per client")
@@ -158,7 +159,7 @@ def _rates(name: str, rates: ArrayLike) -> npt.NDArray[np.float32]:
     return checked
 
 
-def _ids(ids: ArrayLike | None, num_clients: int) -> jax.Array:
+def _ids(ids: Values | None, num_clients: int) -> jax.Array:
     stable = jnp.arange(num_clients) if ids is None else jnp.asarray(ids, jnp.int32)
     if stable.shape != (num_clients,):
         raise ConfigError(f"ids: give one id per client ({num_clients}), not an array of shape {stable.shape}")

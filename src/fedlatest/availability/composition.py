@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
+from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import Availability
 from fedlatest.errors import ConfigError
@@ -115,7 +116,7 @@ def shift(model: Availability, *, rounds: int) -> Availability:
     return Shifted(model, jnp.int32(rounds))
 
 
-def restrict(model: Availability, clients: ArrayLike) -> Availability:
+def restrict(model: Availability, clients: Values) -> Availability:
     """Only the marked clients (bool[N]) can ever be here.
 
     >>> from fedlatest.availability import always
@@ -128,7 +129,7 @@ def restrict(model: Availability, clients: ArrayLike) -> Availability:
     return model & lifetime(np.zeros(marked.size, int), departure=np.where(marked, FOREVER, 0))
 
 
-def lifetime(arrival: ArrayLike, *, departure: ArrayLike = FOREVER) -> Availability:
+def lifetime(arrival: Values, *, departure: Values = FOREVER) -> Availability:
     """Late arrival and permanent departure: client i exists in rounds arrival[i] .. departure[i] - 1.
 
     >>> lifetime([0, 2], departure=[3, 9]).table(4).astype(int).tolist()

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
+from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import Availability
 from fedlatest.errors import ConfigError
@@ -67,7 +68,7 @@ def always(num_clients: int) -> Availability:
     return alternating(np.ones(num_clients, bool), t1=1, t2=0)
 
 
-def diurnal(in_first_group: ArrayLike, *, period: int) -> Availability:
+def diurnal(in_first_group: Values, *, period: int) -> Availability:
     """The paper's day and night: the first group for `period` rounds (E), the others for the next `period`.
 
     Blocks of E rounds satisfy Assumption 4 with E + 1.
@@ -80,7 +81,7 @@ def diurnal(in_first_group: ArrayLike, *, period: int) -> Availability:
     return alternating(in_first_group, t1=period, t2=period)
 
 
-def alternating(in_first_group: ArrayLike, *, t1: int, t2: int) -> Availability:
+def alternating(in_first_group: Values, *, t1: int, t2: int) -> Availability:
     """Example 1 of the paper: the first group for t1 rounds, then the others for t2.
 
     >>> alternating([True, False], t1=2, t2=1).table(4).astype(int).tolist()
@@ -94,7 +95,7 @@ def alternating(in_first_group: ArrayLike, *, t1: int, t2: int) -> Availability:
     return Blocks(jnp.asarray(group), jnp.int32(t1), jnp.int32(t2))
 
 
-def windows(start_hour: ArrayLike, *, hours: ArrayLike = 8.0, rounds_per_day: int = 120) -> Availability:
+def windows(start_hour: Values, *, hours: Values = 8.0, rounds_per_day: int = 120) -> Availability:
     """Each client is here from its `start_hour` for `hours` hours of every day; the clock starts at 00:00.
 
     >>> windows([22.0], hours=4, rounds_per_day=24).table(24)[:, 0].nonzero()[0].tolist()

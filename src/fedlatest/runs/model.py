@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.typing import ArrayLike
 
 from fedlatest.errors import RunFolderError
 from fedlatest.models import MODELS, Model
@@ -21,11 +20,11 @@ class TrainedModel(NamedTuple):
     model: Model
     params: Any
 
-    def outputs(self, features: ArrayLike) -> jax.Array:
+    def outputs(self, features: npt.ArrayLike) -> jax.Array:
         """The model's outputs (logits), a row per sample."""
-        return self.model.apply(self.params, jnp.asarray(features))
+        return self.model.apply(self.params, jnp.asarray(np.asarray(features)))
 
-    def predict(self, features: ArrayLike) -> npt.NDArray[np.int64]:
+    def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """The most likely label of each sample."""
         return np.asarray(self.outputs(features)).argmax(axis=-1)
 
