@@ -1,7 +1,8 @@
 """Time and memory of a round: `make bench`.
 
-The default MNIST setting (K=100, C=10, batch 5, logistic regression 784 x 10) on generated data, without evaluation, each
-case in a process of its own: the compiled simulator at N = 1000 and N = 100,000, and a plain NumPy loop over clients.
+The default MNIST setting (K=100, C=10, batch 5, logistic regression 784 x 10) on generated data, without evaluation,
+each case in a process of its own: the compiled simulator at N = 1000 and N = 100,000, and a plain NumPy loop over
+clients.
 """
 
 import argparse
@@ -128,7 +129,9 @@ def main() -> None:
     if options.case:
         print(json.dumps(measure(options.case, options.repeats)))
         return
-    print(f"{platform.machine()}, {os.cpu_count()} cores; K={COHORT}, C={STEPS}, batch {BATCH}, {BLOCK} rounds a block\n")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores; K={COHORT}, C={STEPS}, batch {BATCH}, {BLOCK} rounds a block\n"
+    )
     print("| case | ms a round (median) | best | rounds/s | first block, s | peak memory, GiB |")
     print("|---|---|---|---|---|---|")
     for case in CASES:

@@ -43,8 +43,7 @@ from fedlatest.errors import (
 from fedlatest.models import Loss, Model, logistic, mlp, softmax_cross_entropy
 from fedlatest.runs import RunFolder, TrainedModel, load_model
 from fedlatest.simulation import Progress, Result, simulate
-
-__version__ = "0.1.0"
+from fedlatest.version import __version__
 
 __all__ = [
     "Algorithm",
@@ -65,6 +64,7 @@ __all__ = [
     "RunFolderError",
     "Samples",
     "TrainedModel",
+    "__version__",
     "alternating",
     "always",
     "bernoulli",

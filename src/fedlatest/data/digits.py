@@ -1,7 +1,6 @@
 """scikit-learn's bundled handwritten digits: 1797 images of 8 x 8 pixels, no download."""
 
 import numpy as np
-from sklearn.datasets import load_digits as _load_digits
 
 from fedlatest.data.samples import Samples
 
@@ -14,7 +13,9 @@ def load_digits() -> Samples:
     >>> load_digits().features.shape
     (1438, 64)
     """
-    images, labels = _load_digits(return_X_y=True)
+    from sklearn.datasets import load_digits as bundled  # slow to import, and only this needs it
+
+    images, labels = bundled(return_X_y=True)
     shuffled = np.random.default_rng(0).permutation(labels.size)
     num_test = round(TEST_SHARE * labels.size)
     test, train = shuffled[:num_test], shuffled[num_test:]

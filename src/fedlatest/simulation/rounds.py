@@ -157,9 +157,10 @@ def _train_cohort(
         memory = jax.tree.map(
             lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), harvest.memory, change
         )
-        sums = _sum(_masked(slots.mask, fresh)), _sum(change)
+        sums = add(harvest.fresh, _sum(_masked(slots.mask, fresh))), add(harvest.delta, _sum(change))
+        sums = lax.optimization_barrier(sums)  # or XLA would sum twice, once to look for NaN
         broken = lax.cond(_finite(sums), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(new))
-        return Harvest(memory, add(harvest.fresh, sums[0]), add(harvest.delta, sums[1])), slots.mask & broken
+        return Harvest(memory, *sums), slots.mask & broken
 
     whole = len(cohort.clients) // rules.clients_at_once * rules.clients_at_once
     chunks = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, rules.clients_at_once), cohort)

@@ -23,6 +23,7 @@ from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Engine, Measured, States, Training
 from fedlatest.simulation.rounds import NEVER, Record
 from fedlatest.simulation.schedule import Pace, blocks
+from fedlatest.version import __version__
 
 
 class Progress(NamedTuple):
@@ -255,7 +256,8 @@ def _manifest(federation: Federation, identity: Mapping[str, Any], seeds: Sequen
         "device": {"platform": device.platform, "kind": device.device_kind},
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("fedlatest", "jax", "jaxlib", "numpy")},
+            "fedlatest": __version__,
+            **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
         },
     }
 
