@@ -1,10 +1,18 @@
 """What all tests share: no deadlines (the first call of a function compiles), and where the full data is."""
 
 import os
+import tempfile
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import settings
+
+# Many tests compile the same small programs: one compilation serves them all.
+_cache = tempfile.TemporaryDirectory()
+jax.config.update("jax_compilation_cache_dir", _cache.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 settings.register_profile("fedlatest", deadline=None, max_examples=50)
 settings.load_profile("fedlatest")

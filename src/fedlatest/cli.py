@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import os
 import signal
 import sys
 from pathlib import Path
@@ -223,6 +224,9 @@ def _refuse_to_overwrite(folders: list[Path]) -> None:
 def _use_device(device: str | None) -> None:
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"--device {device}: choose cpu or gpu")
+    # One thread trains the small models of a cohort faster than several: XLA would split every little product, and the
+    # threads would spend their time waiting for each other. Read when JAX first starts; a user's own value stands.
+    os.environ.setdefault("NPROC", "1")
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if device == "gpu" and jax.default_backend() != "gpu":

@@ -11,11 +11,11 @@ import numpy as np
 from fedlatest.algorithms import Algorithm
 from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
-from fedlatest.errors import ConfigError
+from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.local import place
-from fedlatest.simulation.rounds import Record, Rules, Setting, State, average_error, play_block, start
+from fedlatest.simulation.rounds import NEVER, Record, Rules, Setting, State, average_error, play_block, start
 from fedlatest.streams import Purpose, bits
 
 States = list[State]
@@ -62,7 +62,7 @@ class Engine:
         if algorithm.pooled:
             federation, availability, training = _pool(federation, training)
         self.federation, self.training = federation, training
-        self.groups = [jnp.asarray(group, jnp.uint32) for group in _groups(seeds)]
+        self.groups = [np.asarray(group, np.uint32) for group in _groups(seeds)]
         self.model, self.loss = model, loss
         self.rules = Rules(
             algorithm=algorithm,
@@ -85,7 +85,7 @@ class Engine:
     def advance(self, states: States, num_rounds: int) -> tuple[States, Record]:
         """Play `num_rounds` rounds; the given states are used up. Records are [seeds, rounds, ...] NumPy arrays."""
         played = [
-            self._advance(self.setting, seeds, state=state, num_rounds=num_rounds)
+            self._advance(self.setting, jnp.asarray(seeds), state=state, num_rounds=num_rounds)
             for seeds, state in zip(self.groups, states, strict=True)
         ]
         return [state for state, _ in played], _join([record for _, record in played])
@@ -94,6 +94,17 @@ class Engine:
         """Loss and accuracy on the full train and test sets, and the audit of the stored average."""
         measured = _join([self._measure(self.setting.samples[:2], self.test, state) for state in states])
         return measured if self.rules.algorithm.remembers else measured._replace(average_error=None)
+
+    def check_finite(self, states: States) -> None:
+        """Raise if a client's contribution was not finite, and say where it was first."""
+        failures = [(state.failed_round, state.failed_client) for state in states]
+        rounds, clients = (np.concatenate(parts) for parts in zip(*jax.device_get(failures), strict=True))
+        for seed, round, client in zip(np.concatenate(self.groups), rounds, clients, strict=True):
+            if round != NEVER:
+                raise DivergedError(
+                    f"training diverged: the contribution of client {client} in round {round} (seed {seed}) "
+                    "is not finite; try a smaller learning_rate"
+                )
 
     def bytes_needed(self) -> int:
         """Memory for the samples and for the state of every seed; what training holds for a moment comes on top."""
@@ -151,7 +162,8 @@ def _clients_at_once(model: Model, cohort_size: int) -> int:
 
 
 def _join(parts: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)
+    """Fetch what the groups of seeds yielded, all at once, as NumPy arrays [seeds, ...]."""
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *jax.device_get(parts))
 
 
 def _nbytes(tree: Any) -> int:

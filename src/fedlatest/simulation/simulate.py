@@ -14,14 +14,14 @@ import numpy as np
 from fedlatest.algorithms import Algorithm
 from fedlatest.availability import Assumption, Availability
 from fedlatest.data import Federation
-from fedlatest.errors import ConfigError, DivergedError
+from fedlatest.errors import ConfigError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Metrics, Row, RunFolder
 from fedlatest.runs.files import load_tree
 from fedlatest.runs.participation import pack
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Engine, Measured, States, Training
-from fedlatest.simulation.rounds import NEVER, Record
+from fedlatest.simulation.rounds import Record
 from fedlatest.simulation.schedule import Pace, blocks
 from fedlatest.version import __version__
 
@@ -175,8 +175,7 @@ class _Run:
         return states, jnp.int32(self.largest_staleness)
 
     def _note(self, states: States, record: Record) -> None:
-        for state in states:
-            _check_finite(state, self.seeds)
+        self.engine.check_finite(states)
         self.largest_staleness = max(self.largest_staleness, int(record.max_staleness.max()))
         if self.folder:
             cohort = record.cohort
@@ -285,16 +284,6 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
             )
         rows.append(row)
     return rows
-
-
-def _check_finite(state: Any, seeds: Sequence[int]) -> None:
-    failed = np.flatnonzero(np.asarray(state.failed_round) != NEVER)
-    if failed.size:
-        which = failed[0]
-        raise DivergedError(
-            f"training diverged: the update of client {state.failed_client[which]} in round "
-            f"{state.failed_round[which]} (seed {seeds[which]}) is not finite; try a smaller learning_rate"
-        )
 
 
 def _finished(folder: RunFolder, engine: Engine) -> Result:

@@ -1,0 +1,251 @@
+"""Identities that tie the algorithms to each other and to the paper."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlatest import (
+    Algorithm,
+    Federation,
+    always,
+    bernoulli,
+    diurnal,
+    fedavg,
+    fedlaavg,
+    fedprox,
+    fedsgd,
+    naive,
+    simulate,
+)
+from fedlatest.algorithms import ALGORITHMS
+from fedlatest.availability import Availability
+from fedlatest.models import softmax_cross_entropy
+from fedlatest.simulation.engine import Engine, Training
+from fedlatest.simulation.rounds import State
+from tests.problems import MODEL, flat, small_federation
+from tests.reference import batches, gradient
+
+FEDERATION = small_federation(8, seed=1)
+GROUP = np.array([True, False, True, False, False, True, True, False])
+
+
+def final(
+    algorithm: Algorithm,
+    availability: Availability,
+    *,
+    federation: Federation = FEDERATION,
+    cohort_size: int = 3,
+    steps: int = 4,
+    rounds: int = 10,
+    seed: int = 2,
+    clients_at_once: int = 8,
+) -> State:
+    """The state after some rounds, of one seed."""
+    training = Training(cohort_size, steps, batch_size=3, learning_rate=0.2)
+    engine = Engine(
+        federation, MODEL, algorithm, availability, training, loss=softmax_cross_entropy, seeds=[seed],
+        clients_at_once=clients_at_once,
+    )  # fmt: skip
+    states, _ = engine.advance(engine.start(), rounds)
+    return jax.tree.map(lambda leaf: leaf[0], states[0])
+
+
+def same(left: State, right: State, tolerance: float = 3e-6) -> None:
+    np.testing.assert_allclose(flat(left.server.params), flat(right.server.params), rtol=tolerance, atol=tolerance)
+
+
+def test_fedlaavg_with_everybody_is_fedavg() -> None:
+    """K = N and always available: u is the average of this round's updates."""
+    everyone = always(8)
+    same(final(fedlaavg(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_naive_with_everybody_is_fedavg() -> None:
+    """K = N and always available: every round is a whole cycle."""
+    everyone = always(8)
+    same(final(naive(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_fedprox_without_pull_is_fedavg() -> None:
+    same(final(fedprox(mu=0.0), diurnal(GROUP, period=3)), final(fedavg(), diurnal(GROUP, period=3)), tolerance=0)
+
+
+def test_fedprox_pulls() -> None:
+    """The identity above would also hold if mu did nothing."""
+    pulled, free = (final(fedprox(mu=mu), diurnal(GROUP, period=3)) for mu in (5.0, 0.0))
+    assert np.abs(flat(pulled.server.params) - flat(free.server.params)).max() > 1e-3
+
+
+def test_fedsgd_is_fedavg_with_one_step() -> None:
+    pattern = diurnal(GROUP, period=3)
+    same(final(fedsgd(), pattern, steps=4), final(fedavg(), pattern, steps=1), tolerance=0)
+
+
+def test_one_local_step_is_algorithm_1() -> None:
+    """Algorithm 1 keeps gradients: g += (1/N) sum (g_i_new - g_i_old), x -= gamma g. Written out here in NumPy."""
+    pattern, seed, rate = diurnal(GROUP, period=3), 2, float(np.float32(0.2))
+    training = Training(3, 1, batch_size=3, learning_rate=0.2)
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[seed])
+    states = engine.start()
+    x = flat(states[0].server.params)[0]
+    states, record = engine.advance(states, 12)
+    average, kept = np.zeros_like(x), np.zeros((8, *x.shape))
+    for t in range(12):
+        cohort = record.cohort.clients[0, t][record.cohort.mask[0, t]]
+        for i in cohort.tolist():
+            rows = batches(FEDERATION, i, round=t, seed=seed, steps=1, size=3)[0]
+            new = FEDERATION.weights[i] * gradient(x, FEDERATION.features[rows], FEDERATION.labels[rows])
+            average = average + (new - kept[i]) / 8
+            kept[i] = new
+        x = x - rate * average
+    np.testing.assert_allclose(flat(states[0].server.params)[0], x, rtol=1e-5, atol=2e-6)
+
+
+def test_algorithm_3_gives_the_same_iterates() -> None:
+    """Appendix: one loop over iterations t, in which x moves along the gradients that each client's latest round had at
+    the same local step: x^t = x^(t-1) - gamma (1/N) sum_i g_i^(C (R_i - 1) + tau). (The text forgets the 1/N.)"""
+    pattern, seed, rate, steps = diurnal(GROUP, period=3), 2, float(np.float32(0.2)), 4
+    training = Training(3, steps, batch_size=3, learning_rate=0.2)
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[seed])
+    states = engine.start()
+    x = flat(states[0].server.params)[0]
+    states, record = engine.advance(states, 10)
+    latest = np.zeros((8, steps, *x.shape))  # gradients of each client's latest round, zero before the first
+    local: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
+    for t in range(10 * steps):
+        round, tau = divmod(t, steps)
+        if tau == 0:
+            cohort = record.cohort.clients[0, round][record.cohort.mask[0, round]].tolist()
+            local = dict.fromkeys(cohort, x)
+        for i in local:
+            rows = batches(FEDERATION, i, round=round, seed=seed, steps=steps, size=3)[tau]
+            latest[i, tau] = FEDERATION.weights[i] * gradient(
+                local[i], FEDERATION.features[rows], FEDERATION.labels[rows]
+            )
+            local[i] = local[i] - rate * latest[i, tau]
+        x = x - rate * latest[:, tau].mean(axis=0)
+    np.testing.assert_allclose(flat(states[0].server.params)[0], x, rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"sequential"}))
+def test_client_order_does_not_matter(name: str) -> None:
+    """Clients listed in another order, each with its own id, data and availability: the same run."""
+    order = np.array([5, 2, 7, 0, 3, 6, 1, 4])
+    parts = [FEDERATION.order[FEDERATION.offsets[i] : FEDERATION.offsets[i + 1]] for i in order]
+    shuffled = replace(
+        FEDERATION,
+        order=np.concatenate(parts),
+        offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]),
+        ids=FEDERATION.ids[order],
+    )
+    rates = np.linspace(0.2, 0.9, 8)
+    straight = final(ALGORITHMS[name](), bernoulli(rates))
+    permuted = final(ALGORITHMS[name](), bernoulli(rates[order], ids=order), federation=shuffled)
+    same(straight, permuted)
+    assert straight.last_round[order].tolist() == permuted.last_round.tolist()
+
+
+@pytest.mark.parametrize("clients_at_once", [1, 2, 3])
+def test_clients_at_once_do_not_matter(clients_at_once: int) -> None:
+    """3 of 3, 2 + 1 of 3, one by one: the same run to rounding."""
+    pattern = diurnal(GROUP, period=3)
+    same(final(fedlaavg(), pattern, clients_at_once=clients_at_once), final(fedlaavg(), pattern, clients_at_once=8))
+
+
+def test_blocks_do_not_matter() -> None:
+    """10 rounds at once are 3 + 1 + 6 rounds."""
+    training = Training(3, 4, batch_size=3, learning_rate=0.2)
+    engine = Engine(
+        FEDERATION, MODEL, fedlaavg(), bernoulli(np.full(8, 0.4)), training, loss=softmax_cross_entropy, seeds=[2]
+    )
+    whole, _ = engine.advance(engine.start(), 10)
+    pieces = engine.start()
+    for rounds in (3, 1, 6):
+        pieces, _ = engine.advance(pieces, rounds)
+    same(*(jax.tree.map(lambda leaf: leaf[0], states[0]) for states in (whole, pieces)))
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_number_of_seeds_does_not_matter(side_by_side: bool) -> None:
+    """Seed 2 alone is seed 2 among others, in groups of their own (CPU) and in one program (accelerators)."""
+    training = Training(3, 4, batch_size=3, learning_rate=0.2)
+    pattern = bernoulli(np.full(8, 0.4))
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[0, 2, 5])
+    if side_by_side:
+        engine.groups = [np.concatenate(engine.groups)]
+    states, _ = engine.advance(engine.start(), 10)
+    together = jax.tree.map(lambda *leaves: np.concatenate(leaves)[1], *jax.device_get(states))
+    same(final(fedlaavg(), pattern), together)
+
+
+COMINGS_AND_GOINGS = Engine(
+    FEDERATION,
+    MODEL,
+    fedlaavg(),
+    bernoulli(np.full(8, 0.5)),
+    Training(3, 4, batch_size=3, learning_rate=0.2),
+    loss=softmax_cross_entropy,
+    seeds=[0],
+)
+
+
+@given(seed=st.integers(0, 2**32 - 1), rates=st.lists(st.sampled_from([0.05, 0.3, 0.9]), min_size=8, max_size=8))
+def test_the_average_is_that_of_the_stored_updates(seed: int, rates: list[float]) -> None:
+    """The invariant: u = (1/N) sum of all u_i, after any history of comings and goings, to float32 rounding."""
+    engine = COMINGS_AND_GOINGS
+    engine.groups, engine.setting = (
+        [np.array([seed], np.uint32)],
+        engine.setting._replace(availability=bernoulli(rates)),
+    )
+    states, _ = engine.advance(engine.start(), 15)
+    largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(states[0].memory))
+    error = engine.measure(states).average_error
+    assert float(error[0]) <= 1e-6 * max(largest, 1e-3)
+
+
+def test_nobody_there_steps_or_holds() -> None:
+    """Nobody after round 3: the paper's algorithm walks on along u, `hold` stays put."""
+    from fedlatest import lifetime
+
+    gone = lifetime(np.zeros(8, int), departure=3)
+    training = Training(3, 4, batch_size=3, learning_rate=0.2)
+    for empty_round in ("step", "hold"):
+        engine = Engine(
+            FEDERATION, MODEL, fedlaavg(empty_round=empty_round), gone, training,
+            loss=softmax_cross_entropy, seeds=[2],
+        )  # fmt: skip
+        states, _ = engine.advance(engine.start(), 3)
+        before, total = flat(states[0].server.params)[0], flat(states[0].total["update"])[0]
+        states, record = engine.advance(states, 5)
+        assert record.cohort_size.tolist() == [[0] * 5]
+        walked = flat(states[0].server.params)[0] - before
+        np.testing.assert_allclose(walked, 5 * total / 8 if empty_round == "step" else 0 * total, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("period", "cohort_size"), [(3, 3), (5, 2), (2, 8), (7, 1)])
+@pytest.mark.parametrize("random", [False, True])
+def test_lemma_1(period: int, cohort_size: int, random: bool) -> None:
+    """Oldest first: staleness never exceeds I = ceil(N / K) E - 1, with the smallest E that the model reports."""
+    pattern = bernoulli(np.full(8, 1 / period)) if random else diurnal(GROUP, period=period)
+    horizon = 120
+    smallest = pattern.assumption(horizon, seed=2).smallest_e
+    assert smallest is not None
+    training = Training(cohort_size, 1, batch_size=1, learning_rate=0.01)
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[2])
+    _, record = engine.advance(engine.start(), horizon)
+    assert record.max_staleness.max() <= -(-8 // cohort_size) * smallest - 1
+
+
+def test_uniform_selection_breaks_lemma_1() -> None:
+    """The lemma is about oldest-first selection: drawing at random leaves someone out for longer."""
+    pattern = diurnal(GROUP, period=3)
+    bound = 8 * (pattern.assumption(400).smallest_e or 0) - 1
+    result = simulate(
+        FEDERATION, MODEL, fedavg(), pattern, rounds=400, cohort_size=1, num_local_steps=1, batch_size=1,
+        evaluate_every=400,
+    )  # fmt: skip
+    assert result.largest_staleness > bound

@@ -1,0 +1,195 @@
+"""Interrupted and resumed runs are bit-identical to uninterrupted ones, whatever the moment of the interruption."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from fedlatest import Progress, Result, RunFolder, RunFolderError, bernoulli, fedlaavg, naive, simulate
+from fedlatest.runs.files import save_tree
+from fedlatest.runs.metrics import Metrics
+from tests.problems import MODEL, small_federation
+
+FEDERATION = small_federation(8, seed=1)
+OPTIONS: dict[str, Any] = {
+    "rounds": 23,
+    "cohort_size": 3,
+    "num_local_steps": 2,
+    "batch_size": 3,
+    "learning_rate": 0.2,
+    "evaluate_every": 5,
+    "seeds": (4, 9),
+}
+
+
+def play(out: Path | None = None, algorithm: Any = None, **options: Any) -> Result:
+    pattern = bernoulli(np.full(8, 0.4))
+    return simulate(FEDERATION, MODEL, algorithm or fedlaavg(), pattern, out=out, **(OPTIONS | options))
+
+
+def interrupt_at(round: int) -> Any:
+    def listen(progress: Progress) -> None:
+        if progress.round == round:
+            raise KeyboardInterrupt
+
+    return listen
+
+
+def without_seconds(metrics: Metrics) -> list[Any]:
+    return [row._replace(seconds=0.0) for row in metrics.rows]
+
+
+def assert_identical(left: Path, right: Path) -> None:
+    """Two run folders agree to the last bit, the seconds aside."""
+    one, other = RunFolder(left), RunFolder(right)
+    assert without_seconds(one.metrics()) == without_seconds(other.metrics())
+    for ours, theirs in zip(one.participation(), other.participation(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert (left / "model.safetensors").read_bytes() == (right / "model.safetensors").read_bytes()
+    assert one.manifest["availability"] == other.manifest["availability"]
+
+
+@pytest.mark.parametrize("algorithm", [fedlaavg(), naive()], ids=["fedlaavg", "naive"])
+def test_interrupted_twice_and_resumed(tmp_path: Path, algorithm: Any) -> None:
+    play(tmp_path / "whole", algorithm)
+    for round in (5, 20):
+        with pytest.raises(KeyboardInterrupt):
+            play(tmp_path / "cut", algorithm, listener=interrupt_at(round), resume=round == 20)
+        assert not RunFolder(tmp_path / "cut").finished
+    play(tmp_path / "cut", algorithm, resume=True)
+    assert_identical(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_interrupted_before_the_first_checkpoint(tmp_path: Path) -> None:
+    """Ctrl-C while nothing but round 0 has been evaluated: the resumed run starts over and leaves no double rows."""
+    play(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path / "cut", listener=interrupt_at(0))
+    play(tmp_path / "cut", resume=True)
+    assert_identical(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.fixture
+def checkpoint_always(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Options that checkpoint after every block, however long writing takes."""
+    monkeypatch.setattr("fedlatest.simulation.schedule.CHECKPOINT_SHARE", math.inf)
+    return {"checkpoint_seconds": 0.0}
+
+
+def test_crash_between_participation_and_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
+) -> None:
+    """The participation part of rounds 5 .. 10 is on disk, their checkpoint is not: they are played and noted again."""
+    play(tmp_path / "whole")
+
+    def die(path: Path, tree: Any, metadata: dict[str, str]) -> None:
+        if metadata.get("round") == "10":
+            raise KeyboardInterrupt
+        save_tree(path, tree, metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedlatest.runs.folder.save_tree", die)
+        with pytest.raises(KeyboardInterrupt):
+            play(tmp_path / "cut", **checkpoint_always)
+    assert len(list((tmp_path / "cut/participation").glob("*-000000010.npz"))) == 1
+    play(tmp_path / "cut", resume=True)
+    assert_identical(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_half_a_row_in_the_metrics(tmp_path: Path) -> None:
+    """A crash may cut the last line of metrics.csv short; the rows since the checkpoint are measured again anyway."""
+    play(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path / "cut", listener=interrupt_at(10))
+    with (tmp_path / "cut/metrics.csv").open("a") as file:
+        file.write("4,15,1.25,0.7")
+    play(tmp_path / "cut", resume=True)
+    assert_identical(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_kill_minus_9(tmp_path: Path) -> None:
+    """A process killed outright in the middle, with checkpoints at every block, resumes to the same bits."""
+    script = textwrap.dedent(
+        f"""
+        import time
+        from pathlib import Path
+        from tests.simulation.test_resume import play
+        play(Path({str(tmp_path / "cut")!r}), checkpoint_seconds=0.0, listener=lambda progress: time.sleep(0.2))
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2], env=dict(os.environ))
+    metrics = tmp_path / "cut/metrics.csv"
+    deadline = time.monotonic() + 120
+    while not (metrics.is_file() and len(metrics.read_text().splitlines()) >= 1 + 2 * 3):  # rounds 0, 5, 10
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not RunFolder(tmp_path / "cut").finished
+    assert (tmp_path / "cut/checkpoint.safetensors").is_file()
+    play(tmp_path / "cut", resume=True)
+    play(tmp_path / "whole")
+    assert_identical(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_finished_run_is_read_back(tmp_path: Path) -> None:
+    first = play(tmp_path)
+    again = play(tmp_path, resume=True)
+    assert without_seconds(again.metrics) == without_seconds(Metrics(RunFolder(tmp_path).metrics().rows))
+    assert again.largest_staleness == first.largest_staleness
+    jax.tree.map(np.testing.assert_array_equal, again.params, first.params)
+
+
+def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    play(tmp_path)
+    with pytest.raises(RunFolderError, match="finished run; add --resume to go on with it or --force"):
+        play(tmp_path)
+    play(tmp_path, force=True, rounds=5)
+    assert RunFolder(tmp_path).metrics().rounds.tolist() == [0, 5]
+
+
+def test_another_configuration_is_refused(tmp_path: Path) -> None:
+    """The message names the key and both values, and the run stays as it was."""
+    play(tmp_path)
+    before = (tmp_path / "metrics.csv").read_bytes()
+    with pytest.raises(RunFolderError, match=r"learning_rate was 0\.2, now 0\.3"):
+        play(tmp_path, resume=True, learning_rate=0.3)
+    with pytest.raises(RunFolderError, match=r"seeds: was \[4, 9\], now \[4\]"):
+        play(tmp_path, resume=True, seeds=(4,))
+    assert (tmp_path / "metrics.csv").read_bytes() == before
+
+
+def test_full_disk_while_checkpointing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
+) -> None:
+    """ENOSPC at the second checkpoint: a clear error, the first checkpoint intact, and the run resumes from it."""
+    play(tmp_path / "whole")
+    calls = []
+
+    def write(arrays: Any, path: Path, metadata: Any) -> None:
+        calls.append(path)
+        Path(path).write_bytes(b"half")
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        genuine(arrays, path, metadata)
+
+    import safetensors.numpy
+
+    genuine = safetensors.numpy.save_file
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.numpy.save_file", write)
+        with pytest.raises(RunFolderError, match=r"checkpoint\.safetensors: could not be written.*No space left"):
+            play(tmp_path / "cut", **checkpoint_always)
+    assert not list((tmp_path / "cut").glob(".*draft"))
+    play(tmp_path / "cut", resume=True)
+    assert_identical(tmp_path / "whole", tmp_path / "cut")

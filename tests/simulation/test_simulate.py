@@ -1,0 +1,250 @@
+"""`simulate` and what it leaves: metrics, folder, model, errors."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedlatest import (
+    ConfigError,
+    DivergedError,
+    Model,
+    Progress,
+    Result,
+    RunFolder,
+    RunFolderError,
+    always,
+    bernoulli,
+    diurnal,
+    fedavg,
+    fedlaavg,
+    load_model,
+    mlp,
+    sequential,
+    simulate,
+)
+from fedlatest.algorithms import ALGORITHMS
+from tests.problems import MODEL, small_federation
+
+FEDERATION = small_federation(8, seed=1)
+PATTERN = diurnal(np.arange(8) < 3, period=4)
+
+
+def play(algorithm: Any = None, federation: Any = FEDERATION, availability: Any = PATTERN, **options: Any) -> Result:
+    defaults: dict[str, Any] = {
+        "rounds": 12, "cohort_size": 3, "num_local_steps": 2, "batch_size": 3, "learning_rate": 0.2,
+        "evaluate_every": 5,
+    }  # fmt: skip
+    return simulate(federation, MODEL, algorithm or fedlaavg(), availability, **(defaults | options))
+
+
+def test_evaluations_and_their_columns(tmp_path: Path) -> None:
+    """Round 0, every fifth, and the last; a row per seed; cells about a round are empty before the first."""
+    play(out=tmp_path, seeds=(0, 7))
+    with (tmp_path / "metrics.csv").open() as file:
+        header, *rows = csv.reader(file)
+    assert ",".join(header) == (
+        "seed,round,seconds,train_loss,train_accuracy,test_loss,test_accuracy,"
+        "num_available,cohort_size,mean_staleness,max_staleness,average_error"
+    )
+    assert [(row[0], row[1]) for row in rows] == [(seed, r) for r in ("0", "5", "10", "12") for seed in ("0", "7")]
+    assert rows[0][7:11] == ["", "", "", ""]
+
+
+def test_numbers_of_the_round_just_done() -> None:
+    """Blocks of 4: after 5 rounds the others (5 clients) are there, K = 3 of them trained in round 4.
+
+    Staleness after the selection in round 4: the first group of 3 trained in rounds 0 .. 3 (K = 3, so each time all),
+    so it is 1 for each of them; 3 of the others 0; the 2 never seen 5. Mean (3 * 1 + 2 * 5) / 8.
+    """
+    row = next(row for row in play().metrics.rows if row.round == 5)
+    assert (row.num_available, row.cohort_size, row.max_staleness) == (5, 3, 5)
+    assert row.mean_staleness == pytest.approx(13 / 8)
+
+
+def test_scores_are_those_of_the_model() -> None:
+    """Loss and accuracy on the full sets, computed again in NumPy from the final parameters."""
+    result = play()
+    weight, bias = (np.asarray(result.params[name][0], np.float64) for name in ("weight", "bias"))
+    last = result.metrics.rows[-1]
+    for features, labels, loss, accuracy in (
+        (FEDERATION.features, FEDERATION.labels, last.train_loss, last.train_accuracy),
+        (FEDERATION.test_features, FEDERATION.test_labels, last.test_loss, last.test_accuracy),
+    ):
+        logits = features @ weight.T + bias
+        expected = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+        assert loss == pytest.approx(expected.mean(), rel=1e-5)
+        assert accuracy == pytest.approx((logits.argmax(axis=1) == labels).mean())
+
+
+def test_scores_do_not_depend_on_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedlatest.simulation.evaluation.ROWS_AT_ONCE", 7)
+    sliced = play().metrics.rows[-1]
+    monkeypatch.undo()
+    assert sliced[3:7] == pytest.approx(play().metrics.rows[-1][3:7], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_average_error_is_for_methods_with_memory(name: str) -> None:
+    algorithm = ALGORITHMS[name]()
+    last = play(algorithm).metrics.rows[-1]
+    if algorithm.remembers:
+        assert last.average_error is not None
+        assert last.average_error < 1e-6
+    else:
+        assert last.average_error is None
+
+
+def test_folder_of_a_finished_run(tmp_path: Path) -> None:
+    result = play(out=tmp_path / "a/b", seeds=(0, 7))
+    folder = RunFolder(tmp_path / "a/b")
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "manifest.json", "metrics.csv", "model.safetensors", "participation.npz",
+    ]  # fmt: skip
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["status"] == "finished"
+    assert manifest["seeds"] == [0, 7]
+    assert manifest["config"]["algorithm"] == {"name": "fedlaavg", "weighting": "loss", "empty_round": "step"}
+    assert manifest["data"]["partition"].startswith("blake2b:")
+    assert manifest["device"]["platform"] == "cpu"
+    assert {"fedlatest", "jax", "numpy", "python"} <= set(manifest["versions"])
+    # E = 5 for blocks of 4; I = ceil(8 / 3) * 5 - 1
+    assert manifest["availability"]["smallest_e"] == 5
+    assert manifest["availability"]["staleness_bound"] == 14
+    assert manifest["availability"]["largest_staleness"] == result.largest_staleness <= 14
+
+
+def test_who_took_part_is_recorded(tmp_path: Path) -> None:
+    """Replaying the recorded cohorts gives the staleness that the metrics say."""
+    result = play(out=tmp_path, seeds=(0, 7), rounds=60)
+    recorded = RunFolder(tmp_path).participation()
+    assert recorded.num_rounds == 60
+    for index, seed in enumerate((0, 7)):
+        last = np.full(8, -1)
+        for round in range(60):
+            cohort = recorded.cohort(seed=index, round=round)
+            assert PATTERN.available(round, 0)[cohort].all()
+            last[cohort] = round
+            row = next((row for row in result.metrics.rows if row.seed == seed and row.round == round + 1), None)
+            if row:
+                assert row.max_staleness == (round - last).max()
+                assert row.cohort_size == cohort.size
+
+
+def test_model_loads_and_predicts(tmp_path: Path) -> None:
+    result = play(out=tmp_path, seeds=(0, 7))
+    for seed in (0, 7):
+        trained = load_model(tmp_path, seed=seed)
+        predicted = trained.predict(FEDERATION.test_features)
+        row = [row for row in result.metrics.rows if row.seed == seed][-1]
+        assert (predicted == FEDERATION.test_labels).mean() == pytest.approx(row.test_accuracy)
+    with pytest.raises(RunFolderError, match="seed=3 was not run; it holds 0, 7"):
+        load_model(tmp_path, seed=3)
+
+
+def test_own_model_loads_with_itself(tmp_path: Path) -> None:
+    own = Model(lambda key: {"w": jnp.zeros((4, 3))}, lambda params, features: features @ params["w"])
+    simulate(FEDERATION, own, fedlaavg(), PATTERN, rounds=3, cohort_size=3, out=tmp_path)
+    with pytest.raises(RunFolderError, match="model of your own; pass it"):
+        load_model(tmp_path)
+    assert load_model(tmp_path, model=own).predict(FEDERATION.test_features).shape == (20,)
+    with pytest.raises(RunFolderError, match="expected"):
+        load_model(tmp_path, model=MODEL)
+
+
+def test_mlp_trains() -> None:
+    model = mlp(num_features=4, num_classes=3, hidden=8)
+    rows = simulate(
+        FEDERATION, model, sequential(), PATTERN, rounds=40, cohort_size=3, learning_rate=0.2, evaluate_every=40
+    ).metrics.rows
+    assert rows[-1].train_loss < 0.8 * rows[0].train_loss
+
+
+def test_divergence_names_seed_round_and_client() -> None:
+    """Client 5's features are huge: its first participation overflows. Seed 7 is not the first seed."""
+    features = FEDERATION.features.copy()
+    start, end = FEDERATION.offsets[5:7]
+    features[FEDERATION.order[start:end]] = 3e38
+    broken = replace(FEDERATION, features=features)
+    with pytest.raises(DivergedError, match=r"client 5 in round \d+ \(seed 7\).*smaller learning_rate"):
+        play(fedavg(), broken, always(8), seeds=(7,), learning_rate=1e3)
+
+
+def test_divergence_names_the_right_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each seed is a group of its own on a CPU; only seed 9 has a model that overflows."""
+    from fedlatest.simulation.engine import Engine, Training
+    from fedlatest.simulation.rounds import State
+
+    training = Training(3, 2, 3, 0.2)
+    from fedlatest.models import softmax_cross_entropy
+
+    engine = Engine(FEDERATION, MODEL, fedavg(), always(8), training, loss=softmax_cross_entropy, seeds=[4, 9])
+    first, second = engine.start()
+    poisoned: State = second._replace(
+        server=second.server._replace(params={name: leaf * np.inf for name, leaf in second.server.params.items()})
+    )
+    states, _ = engine.advance([first, poisoned], 1)
+    with pytest.raises(DivergedError, match=r"in round 0 \(seed 9\)"):
+        engine.check_finite(states)
+
+
+def test_progress_is_told() -> None:
+    heard: list[Progress] = []
+    play(listener=heard.append, rounds=120, evaluate_every=60)
+    assert [progress.round for progress in heard] == [0, 50, 60, 110, 120]
+    assert [len(progress.rows) for progress in heard] == [1, 0, 1, 0, 1]
+    assert heard[-1].seconds_left == 0
+    # samples, 8 clients' memory and a little: more than nothing, less than a MiB
+    assert 1000 < heard[0].bytes_needed < 2**20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": 0}, "rounds=0"),
+        ({"evaluate_every": 0}, "evaluate_every=0"),
+        ({"cohort_size": 9}, r"cohort_size=9: choose 1 \.\. 8"),
+        ({"cohort_size": 0}, "cohort_size=0"),
+        ({"cohort_size": None}, "either cohort_size"),
+        ({"participation": 0.5}, "either cohort_size"),
+        ({"cohort_size": None, "participation": 1.5}, r"participation=1\.5"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"num_local_steps": 0}, "num_local_steps=0"),
+        ({"learning_rate": 0.0}, r"learning_rate=0\.0"),
+        ({"learning_rate": math.nan}, "learning_rate=nan"),
+        ({"seeds": ()}, r"seeds=\(\)"),
+        ({"seeds": (1, 1)}, r"seeds=\(1, 1\)"),
+        ({"seeds": (-1,)}, r"seeds=\(-1,\)"),
+        ({"availability": bernoulli([0.5])}, "availability is about 1 clients, the federation has 8"),
+        ({"resume": True}, "only a run with `out`"),
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        play(**options)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    for force in (False, True):
+        with pytest.raises(RunFolderError, match="not empty and holds no run"):
+            play(out=tmp_path, force=force)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_force_removes_only_what_a_run_wrote(tmp_path: Path) -> None:
+    play(out=tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    play(out=tmp_path, force=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    play(out=tmp_path, tensorboard=True, seeds=(0, 7))
+    assert len(list(tmp_path.glob("tensorboard/seed-*/events*"))) == 2
