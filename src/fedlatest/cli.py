@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import typer
@@ -19,6 +19,7 @@ from rich.text import Text
 from fedlatest import __version__
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import AVAILABILITY
+from fedlatest.data import Samples
 from fedlatest.errors import ConfigError, FedlatestError
 from fedlatest.recipes import RECIPES, Experiment, Recipe
 from fedlatest.recipes.settings import keywords
@@ -93,6 +94,20 @@ def run(
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     if not (resume or force):
         _refuse_to_overwrite(folders)
+    options = {"seeds": _seeds(seed, seeds), "resume": resume, "force": force, "tensorboard": tensorboard}
+    try:
+        _run_all(experiments, folders, samples, options)
+    except KeyboardInterrupt:
+        err.print(f"stopped; the same command with --resume goes on from the last checkpoint in {root}", soft_wrap=True)
+        raise typer.Exit(130) from None
+    records = read_runs(folders)
+    figure = draw_curves(records, root / "figure.png")
+    out.print(_table(records))
+    out.print(f"figure: {figure}", soft_wrap=True)
+
+
+def _run_all(experiments: list[Experiment], folders: list[Path], samples: Samples, options: dict[str, Any]) -> None:
+    """Run one experiment after the other, each with its progress bar and figure."""
     with _Stop() as stop, _Bars() as bars:
         for experiment, folder in zip(experiments, folders, strict=True):
             bars.begin(experiment)
@@ -102,15 +117,8 @@ def run(
                 if stop.asked:
                     raise KeyboardInterrupt
 
-            experiment.run(
-                samples, seeds=_seeds(seed, seeds), out=folder, resume=resume, force=force,
-                tensorboard=tensorboard, listener=listen,
-            )  # fmt: skip
+            experiment.run(samples, out=folder, listener=listen, **options)
             draw_curves(read_runs([folder]), folder / "figure.png")
-    records = read_runs(folders)
-    figure = draw_curves(records, root / "figure.png")
-    out.print(_table(records))
-    out.print(f"figure: {figure}", soft_wrap=True)
 
 
 @app.command()

@@ -197,10 +197,8 @@ COMINGS_AND_GOINGS = Engine(
 def test_the_average_is_that_of_the_stored_updates(seed: int, rates: list[float]) -> None:
     """The invariant: u = (1/N) sum of all u_i, after any history of comings and goings, to float32 rounding."""
     engine = COMINGS_AND_GOINGS
-    engine.groups, engine.setting = (
-        [np.array([seed], np.uint32)],
-        engine.setting._replace(availability=bernoulli(rates)),
-    )
+    engine.groups = [np.array([seed], np.uint32)]
+    engine.setting = engine.setting._replace(availability=bernoulli(rates))
     states, _ = engine.advance(engine.start(), 15)
     largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(states[0].memory))
     error = engine.measure(states).average_error

@@ -1,0 +1,92 @@
+"""KEY=VALUE: every key of every choice is known, typed and complained about."""
+
+import pytest
+
+from fedlatest import ConfigError
+from fedlatest.data import load_digits
+from fedlatest.recipes import RECIPES
+from fedlatest.recipes.mnist import DEFAULTS
+from fedlatest.recipes.settings import CHOICES, keywords, resolve
+
+
+def test_defaults_are_the_papers() -> None:
+    values = resolve(DEFAULTS, [])
+    assert values == {
+        "algorithm": "fedlaavg", "availability": "diurnal", "partition": "label", "model": "logistic",
+        "num_clients": 1000, "participation": 0.1, "local_steps": 10, "batch_size": 5, "learning_rate": 0.01,
+        "rounds": 4000, "evaluate_every": 20, "partition_seed": 0,
+        "weighting": "loss", "empty_round": "step", "period": 100, "digits": 1,
+    }  # fmt: skip
+
+
+def test_keys_follow_the_choices() -> None:
+    values = resolve(DEFAULTS, ["algorithm=fedprox", "mu=0.5", "availability=markov", "share=0.2", "partition=iid"])
+    assert (values["mu"], values["share"], values["correlation"]) == (0.5, 0.2, 50.0)
+    assert "period" not in values
+    assert "empty_round" not in values
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["perod=3"], "perod: unknown key; did you mean period?"),
+        (["period"], "--set period: expected KEY=VALUE"),
+        (["=3"], "--set =3: expected KEY=VALUE"),
+        (["period=ten"], "period=ten: expected a whole number"),
+        (["period=1.5"], "period=1.5: expected a whole number"),
+        (["learning_rate=fast"], "learning_rate=fast: expected a number"),
+        (["algorithm=fedlavg"], "algorithm=fedlavg: unknown; did you mean fedlaavg?"),
+        (["availability=sometimes"], "availability=sometimes: unknown; choose one of alternating, always"),
+        (["mu=1"], "mu: is a key of algorithm=fedprox, which this run does not use"),
+        (["weighting=both"], "weighting=both: choose one of loss, update, none"),
+        (["availability=trace"], "trace: availability=trace needs it; add --set trace=..."),
+        (["availability=trace", "trace=x.csv", "wrap=maybe"], "wrap=maybe: expected true or false"),
+    ],
+)
+def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve(DEFAULTS, overrides)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["period=0"], "period=0"),
+        (["digits=10"], "digits=10: the first group holds 1 .. 9"),
+        (["num_clients=1001"], "num_clients=1001: one label a client needs a multiple of the 10 labels, such as 1000"),
+        (["num_clients=5000"], "num_clients=5000: too many for 1438 samples"),
+        (["availability=bernoulli", "rate=0.9", "spread=0.2"], "spread=0.2"),
+        (["availability=lifetime", "late=2"], "late=2"),
+        (["partition=dirichlet", "alpha=-1"], "alpha=-1"),
+        (["algorithm=fedprox", "mu=-1"], "mu=-1"),
+        (["model=mlp", "hidden=0"], "hidden=0"),
+        (["availability=trace", "trace=nowhere.csv"], "trace=nowhere.csv: cannot be read"),
+    ],
+)
+def test_nonsense_values_are_refused_when_built(overrides: list[str], message: str) -> None:
+    experiment = RECIPES["mnist"].experiments(["num_clients=100", *overrides])[0]
+    with pytest.raises(ConfigError if "trace" not in message else ValueError) as error:
+        experiment.build(load_digits())
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("what", CHOICES)
+def test_every_choice_can_be_built(what: str) -> None:
+    """Each algorithm, availability model, partition and model, with its own defaults, on the digits."""
+    for name, factory in CHOICES[what].items():
+        if "trace" in keywords(factory):
+            continue  # needs a file
+        experiment = RECIPES["mnist"].experiments([f"{what}={name}", "num_clients=100"])[0]
+        federation, _, algorithm, availability = experiment.build(load_digits())
+        assert federation.num_clients == availability.num_clients == 100
+        assert what != "algorithm" or algorithm.name == name
+
+
+def test_quickstart_runs_four_algorithms() -> None:
+    experiments = RECIPES["quickstart"].experiments(["mu=2.5", "period=7"])
+    assert [experiment.name for experiment in experiments] == ["fedlaavg", "fedavg", "fedprox", "sequential"]
+    assert experiments[2].values["mu"] == 2.5
+    assert {experiment.values["period"] for experiment in experiments} == {7}
+    with pytest.raises(ConfigError, match="algorithm: quickstart runs fedlaavg"):
+        RECIPES["quickstart"].experiments(["algorithm=naive"])

@@ -1,0 +1,23 @@
+"""The public names, pinned: adding or removing one is a decision."""
+
+import fedlatest
+
+
+def test_public_names() -> None:
+    assert sorted(fedlatest.__all__) == [
+        "Algorithm", "Availability", "ConfigError", "DataError", "DivergedError", "Federation", "FedlatestError",
+        "Interval", "Loss", "MissingExtraError", "Model", "Partition", "Progress", "Result", "RunFolder",
+        "RunFolderError", "Samples", "TrainedModel", "__version__", "alternating", "always", "bernoulli", "both",
+        "by_client", "by_label", "dirichlet", "diurnal", "either", "fedavg", "fedlaavg", "fedprox", "fedsgd", "iid",
+        "label_rates", "lifetime", "load_digits", "load_mnist", "load_model", "logistic", "markov", "mlp", "naive",
+        "read_trace", "restrict", "sequential", "shift", "simulate", "sine", "softmax_cross_entropy", "trace",
+        "windows", "write_trace",
+    ]  # fmt: skip
+    for name in fedlatest.__all__:
+        assert hasattr(fedlatest, name)
+
+
+def test_errors_have_one_root() -> None:
+    for name in fedlatest.__all__:
+        if name.endswith("Error"):
+            assert issubclass(getattr(fedlatest, name), fedlatest.FedlatestError)
