@@ -2,9 +2,11 @@
 
 import hashlib
 import inspect
+import math
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -17,12 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlatest import __version__
-from fedlatest.algorithms import ALGORITHMS
-from fedlatest.availability import AVAILABILITY
 from fedlatest.data import Samples
-from fedlatest.errors import ConfigError, FedlatestError
+from fedlatest.errors import ConfigError, FedlatestError, RunFolderError
 from fedlatest.recipes import RECIPES, Experiment, Recipe
-from fedlatest.recipes.settings import keywords
+from fedlatest.recipes.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, read_runs
 from fedlatest.runs import RunFolder
 from fedlatest.simulation import Progress as Heard
@@ -39,9 +39,6 @@ def main() -> None:
     except FedlatestError as error:
         err.print(Text(f"error: {error}", style="red"), soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        err.print("interrupted")
-        sys.exit(130)
 
 
 @app.callback(invoke_without_command=True)
@@ -57,15 +54,10 @@ def about(
 @app.command("list")
 def list_all() -> None:
     """What can be run: recipes, algorithms, availability models, and their keys."""
-    for title, rows in (
-        ("recipes", [(recipe.name, _keys(recipe.defaults), recipe.summary) for recipe in RECIPES.values()]),
-        ("algorithm=", [(name, _factory_keys(make), _first_line(make)) for name, make in ALGORITHMS.items()]),
-        ("availability=", [(name, _factory_keys(make), _first_line(make)) for name, make in AVAILABILITY.items()]),
-    ):
-        table = Table(title, "keys (default)", "what it is", box=None, header_style="bold", pad_edge=False)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        out.print(table, "")
+    recipes = [(recipe.name, _pairs(recipe.defaults), recipe.summary) for recipe in RECIPES.values()]
+    _print_rows("recipe", recipes)
+    for what, factories in CHOICES.items():
+        _print_rows(f"{what}=", [(name, _keys(make), _first_line(make)) for name, make in factories.items()])
 
 
 @app.command()
@@ -88,17 +80,20 @@ def run(
     experiments = chosen.experiments(overrides)
     if resume and force:
         raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
+    numbers = _seeds(seed, seeds)
     _use_device(device)
     samples = chosen.load(data)
-    root = to or Path("runs") / _folder_name(chosen.name, overrides)
+    for experiment in experiments:
+        experiment.build(samples)  # complains about nonsense before anything is touched
+    root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
-    if not (resume or force):
-        _refuse_to_overwrite(folders)
-    options = {"seeds": _seeds(seed, seeds), "resume": resume, "force": force, "tensorboard": tensorboard}
+    _clear_the_way(root, [RunFolder(folder) for folder in folders], resume=resume, force=force)
+    options = {"seeds": numbers, "resume": resume, "tensorboard": tensorboard}
     try:
         _run_all(experiments, folders, samples, options)
     except KeyboardInterrupt:
-        err.print(f"stopped; the same command with --resume goes on from the last checkpoint in {root}", soft_wrap=True)
+        again = "with --resume instead of --force" if force else "with --resume"
+        err.print(f"stopped; the same command {again} goes on from the last checkpoint in {root}", soft_wrap=True)
         raise typer.Exit(130) from None
     records = read_runs(folders)
     figure = draw_curves(records, root / "figure.png")
@@ -185,9 +180,12 @@ class _Bars:
 
     def begin(self, experiment: Experiment) -> None:
         self._task = self._progress.add_task(experiment.name, total=experiment.values["rounds"])
-        self._estimated = False
+        self._estimated, self._fresh = False, True
 
     def hear(self, heard: Heard) -> None:
+        if self._fresh:  # a resumed run begins where it was, not at a great speed from 0
+            self._progress.reset(self._task, completed=heard.round)
+            self._fresh = False
         self._progress.update(self._task, completed=heard.round)
         if not self._estimated and heard.seconds_left is not None:
             self._estimated = True
@@ -203,7 +201,10 @@ def _table(records: list[RunRecord]) -> Table:
         table.add_column(column, justify="right")
     for record in records:
         table.add_row(
-            record.title, f"{record.final_accuracy:.4f}", f"{record.swing:.4f}", str(record.largest_staleness)
+            record.title,
+            f"{record.final_accuracy:.4f}",
+            "-" if math.isnan(record.swing) else f"{record.swing:.4f}",
+            str(record.largest_staleness),
         )
     return table
 
@@ -222,10 +223,14 @@ def _seeds(seed: int | None, seeds: int | None) -> list[int]:
     return [seed or 0] if seeds is None else list(range(seeds))
 
 
-def _refuse_to_overwrite(folders: list[Path]) -> None:
-    """Say before any work that a run is in the way."""
-    for folder in map(RunFolder, folders):
-        if folder.exists:
+def _clear_the_way(root: Path, folders: list[RunFolder], *, resume: bool, force: bool) -> None:
+    """Before any work: refuse what is in the way, or with --force remove all of it, so that a cut can be resumed."""
+    if len(folders) > 1 and RunFolder(root).exists:
+        raise RunFolderError(f"{root}: is itself a run; this recipe makes several, so choose another --out")
+    for folder in folders:
+        if folder.exists and force:
+            folder.clear()
+        elif folder.exists and not resume:
             folder.refuse()
 
 
@@ -248,20 +253,23 @@ def _folder_name(recipe: str, overrides: list[str]) -> str:
     return f"{recipe}-{hashlib.sha256(' '.join(sorted(overrides)).encode()).hexdigest()[:8]}"
 
 
-def _keys(defaults: object) -> str:
-    assert isinstance(defaults, dict)
-    return " ".join(f"{key}={value}" for key, value in defaults.items())
+def _print_rows(title: str, rows: list[tuple[str, str, str]]) -> None:
+    table = Table(title, "keys (default)", "what it is", box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out.print(table, "")
 
 
-def _factory_keys(factory: object) -> str:
-    assert callable(factory)
-    return " ".join(
-        f"{name}=..." if key.default is inspect.Parameter.empty else f"{name}={key.default}"
-        for name, key in keywords(factory).items()
-    )
+def _pairs(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _first_line(factory: object) -> str:
+def _keys(factory: Callable[..., Any]) -> str:
+    defaults = {name: key.default for name, key in keywords(factory).items()}
+    return _pairs({name: "..." if value is inspect.Parameter.empty else value for name, value in defaults.items()})
+
+
+def _first_line(factory: Callable[..., Any]) -> str:
     return (factory.__doc__ or "").strip().splitlines()[0]
 
 

@@ -164,7 +164,7 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
     before = (tmp_path / "metrics.csv").read_bytes()
     with pytest.raises(RunFolderError, match=r"learning_rate was 0\.2, now 0\.3"):
         play(tmp_path, resume=True, learning_rate=0.3)
-    with pytest.raises(RunFolderError, match=r"seeds: was \[4, 9\], now \[4\]"):
+    with pytest.raises(RunFolderError, match=r"seeds was \[4, 9\], now \[4\]"):
         play(tmp_path, resume=True, seeds=(4,))
     assert (tmp_path / "metrics.csv").read_bytes() == before
 

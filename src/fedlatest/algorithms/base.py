@@ -93,6 +93,8 @@ class Algorithm:
     remembers: tuple[str, ...] = ()
     num_local_steps: int | None = None
     """The number of local steps where the algorithm fixes it."""
+    oldest_first: bool = False
+    """Whether it takes those absent longest, for which Lemma 1 bounds the staleness."""
     pooled: bool = False
     """Train one client that holds everybody's data: the ideal line, not a federation."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +109,7 @@ def keep_model(params: Params, num_clients: int) -> ModelOnly:
 
 def add(left: Params, right: Params, scale: jax.Array | float = 1.0) -> Params:
     """left + scale * right, leaf by leaf."""
-    return jax.tree.map(lambda x, y: x + scale * y, left, right)
+    return jax.tree.map(lambda x, y: (x + scale * y).astype(x.dtype), left, right)
 
 
 def subtract(left: Params, right: Params) -> Params:

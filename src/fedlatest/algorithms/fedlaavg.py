@@ -49,5 +49,6 @@ def fedlaavg(*, weighting: Weighting = "loss", empty_round: Literal["step", "hol
         contribute=contribute,
         merge=merge,
         remembers=("update",),
+        oldest_first=True,
         settings={"weighting": weighting, "empty_round": empty_round},
     )

@@ -6,6 +6,7 @@ one kind share one program. They are made by the lower-case factories, which che
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -15,7 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from jax.typing import ArrayLike
 
+from fedlatest.digest import digest
 from fedlatest.errors import ConfigError
+
+MOST_ROUNDS = 2**30  # what a pattern may span: round arithmetic is int32
 
 
 class Assumption(NamedTuple):
@@ -53,6 +57,15 @@ class Availability(ABC):
         from fedlatest.availability.composition import either
 
         return either(self, other)
+
+    def fingerprint(self) -> str:
+        """A digest of the model and its parameters: equal for models that say the same."""
+        return digest(self._described())
+
+    def _described(self) -> str:
+        parts = [getattr(self, part.name) for part in dataclasses.fields(self)]  # type: ignore[arg-type]
+        texts = [part._described() if isinstance(part, Availability) else digest(part) for part in parts]
+        return f"{type(self).__name__}({', '.join(texts)})"
 
     def table(self, horizon: int, seed: int = 0) -> npt.NDArray[np.bool_]:
         """bool[horizon, N]: who is here in rounds 0 .. horizon - 1."""

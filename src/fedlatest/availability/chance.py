@@ -14,7 +14,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import Availability
+from fedlatest.availability.base import MOST_ROUNDS, Availability
 from fedlatest.errors import ConfigError
 from fedlatest.streams import Purpose, uniform
 
@@ -81,15 +81,15 @@ class Markov(Availability):
 
     def _middle_on(self, on_left: jax.Array, on_right: jax.Array, steps: int) -> jax.Array:
         """The chance of being on `steps` rounds from both ends, given the ends."""
-        memory = jnp.exp(-steps / self.correlation)
-        on = (self.share + (on_left - self.share) * memory) * self._reach(True, on_right, memory)
-        off = (1 - self.share - (on_left - self.share) * memory) * self._reach(False, on_right, memory)
+        forgotten = -jnp.expm1(-steps / self.correlation)  # exact where little is forgotten
+        on = self._reach(on_left, jnp.bool_(True), forgotten) * self._reach(jnp.bool_(True), on_right, forgotten)
+        off = self._reach(on_left, jnp.bool_(False), forgotten) * self._reach(jnp.bool_(False), on_right, forgotten)
         return on / (on + off)
 
-    def _reach(self, on: bool, goal: jax.Array, memory: jax.Array) -> jax.Array:
-        """The chance of going from `on` to `goal`."""
-        to_on = self.share + (on - self.share) * memory
-        return jnp.where(goal, to_on, 1 - to_on)
+    def _reach(self, state: jax.Array, goal: jax.Array, forgotten: jax.Array) -> jax.Array:
+        """The chance of going from `state` to `goal`: stay, or forget and draw anew from the share."""
+        drawn = jnp.where(goal, self.share, 1 - self.share) * forgotten
+        return jnp.where(state == goal, (1 - forgotten) + drawn, drawn)
 
 
 def bernoulli(rates: Values, *, ids: Values | None = None) -> Availability:
@@ -112,11 +112,12 @@ def sine(
     checked = _rates("rates", rates)
     if not 0 <= amplitude <= 0.5:
         raise ConfigError(f"amplitude={amplitude}: must be in [0, 0.5], so that no chance is negative")
-    if period < 1:
-        raise ConfigError(f"period={period}: a swing takes at least one round")
-    phases = np.broadcast_to(np.asarray(phase, np.float32), checked.shape)
-    if not np.all(np.isfinite(phases)):
-        raise ConfigError("phase: must be finite (in turns, one per client)")
+    if not 1 <= period < MOST_ROUNDS:
+        raise ConfigError(f"period={period}: a swing takes 1 .. {MOST_ROUNDS - 1} rounds")
+    phases = np.asarray(phase, np.float32)
+    if phases.shape not in ((), checked.shape) or not np.all(np.isfinite(phases)):
+        raise ConfigError(f"phase={phases}: give one finite number of turns, or one per client")
+    phases = np.broadcast_to(phases, checked.shape)
     return Independent(
         _ids(ids, checked.size), jnp.asarray(checked), jnp.float32(amplitude), jnp.int32(period), jnp.asarray(phases)
     )
@@ -129,6 +130,8 @@ def label_rates(labels: Values, rates_by_label: Values, *, ids: Values | None = 
     [True, False, False]
     """
     rates, clients = _rates("rates_by_label", rates_by_label), np.asarray(labels)
+    if not np.issubdtype(clients.dtype, np.integer) or clients.ndim != 1:
+        raise ConfigError("labels: give one whole number per client")
     if clients.size == 0 or clients.min() < 0 or clients.max() >= rates.size:
         raise ConfigError(f"rates_by_label: gives {rates.size} rates, but the labels reach {clients.max(initial=-1)}")
     return bernoulli(rates[clients], ids=ids)

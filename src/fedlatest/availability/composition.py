@@ -9,7 +9,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import Availability
+from fedlatest.availability.base import MOST_ROUNDS, Availability
 from fedlatest.errors import ConfigError
 from fedlatest.streams import Purpose, bits
 
@@ -31,7 +31,7 @@ class Both(Availability):
 
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """left and right."""
-        return self.left.available(round, seed) & self.right.available(round, _unrelated(seed))
+        return self.left.available(round, _own(seed, 0)) & self.right.available(round, _own(seed, 1))
 
 
 @register_dataclass
@@ -49,7 +49,7 @@ class Either(Availability):
 
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """left or right."""
-        return self.left.available(round, seed) | self.right.available(round, _unrelated(seed))
+        return self.left.available(round, _own(seed, 0)) | self.right.available(round, _own(seed, 1))
 
 
 @register_dataclass
@@ -68,6 +68,24 @@ class Shifted(Availability):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Who is here `rounds` later in the shifted model."""
         return self.model.available(jnp.asarray(round) + self.rounds, seed)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Restricted(Availability):
+    """Another model, of which only some clients can ever be here."""
+
+    model: Availability
+    clients: jax.Array  # bool[N]
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self.model.num_clients
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        """The marked ones among those the model says are here."""
+        return self.model.available(round, seed) & self.clients
 
 
 @register_dataclass
@@ -111,8 +129,8 @@ def shift(model: Availability, *, rounds: int) -> Availability:
     >>> shift(diurnal([True], period=2), rounds=1).table(3)[:, 0].tolist()
     [True, False, False]
     """
-    if rounds < 0:
-        raise ConfigError(f"rounds={rounds}: a pattern starts at round 0, so it can only be shifted forward")
+    if not 0 <= rounds <= MOST_ROUNDS:
+        raise ConfigError(f"rounds={rounds}: a pattern starts at round 0; shift it forward by at most {MOST_ROUNDS}")
     return Shifted(model, jnp.int32(rounds))
 
 
@@ -124,9 +142,9 @@ def restrict(model: Availability, clients: Values) -> Availability:
     [True, False]
     """
     marked = np.asarray(clients)
-    if marked.dtype != np.bool_:
-        raise ConfigError("clients: give one true or false per client")
-    return model & lifetime(np.zeros(marked.size, int), departure=np.where(marked, FOREVER, 0))
+    if marked.dtype != np.bool_ or marked.shape != (model.num_clients,):
+        raise ConfigError(f"clients: give one true or false for each of the {model.num_clients} clients")
+    return Restricted(model, jnp.asarray(marked))
 
 
 def lifetime(arrival: Values, *, departure: Values = FOREVER) -> Availability:
@@ -135,15 +153,22 @@ def lifetime(arrival: Values, *, departure: Values = FOREVER) -> Availability:
     >>> lifetime([0, 2], departure=[3, 9]).table(4).astype(int).tolist()
     [[1, 0], [1, 0], [1, 1], [0, 1]]
     """
-    first, end = np.broadcast_arrays(np.asarray(arrival), np.asarray(departure))
-    if first.ndim != 1 or first.size == 0 or (first < 0).any() or (end < 0).any():
-        raise ConfigError("arrival, departure: give one round, 0 or later, per client")
+    first, end = np.asarray(arrival), np.asarray(departure)
+    if first.ndim != 1 or first.size == 0:
+        raise ConfigError("arrival: give one round per client")
+    if end.shape not in ((), first.shape):
+        raise ConfigError(f"departure: give one round, or one for each of the {first.size} clients")
+    first, end = np.broadcast_arrays(first, end)
+    for name, rounds in (("arrival", first), ("departure", end)):
+        wrong = ~((rounds >= 0) & (rounds <= FOREVER) & (rounds == np.floor(rounds)))
+        if wrong.any():
+            raise ConfigError(f"{name}={rounds[wrong][0]}: must be a round in 0 .. {FOREVER}")
     return Lifetime(jnp.asarray(first, jnp.int32), jnp.asarray(end, jnp.int32))
 
 
-def _unrelated(seed: ArrayLike) -> jax.Array:
-    """Another seed, so that two models by chance do not toss the same coins."""
-    return bits(seed, Purpose.COMPOSITION)
+def _own(seed: ArrayLike, part: int) -> jax.Array:
+    """A seed of its own for each part, so that no two models by chance toss the same coins, however they are nested."""
+    return bits(seed, Purpose.COMPOSITION, part)
 
 
 def _alike(left: Availability, right: Availability) -> tuple[Availability, Availability]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedlatest.availability import chance, composition, patterns
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
-from fedlatest.errors import ConfigError
+from fedlatest.errors import ConfigError, DataError
 
 
 class Clients(NamedTuple):
@@ -31,8 +31,9 @@ class Clients(NamedTuple):
             raise ConfigError(f"digits={digits}: the first group holds 1 .. {self.num_labels - 1} of the labels")
         return np.asarray(self.labels < digits)
 
-    def spread(self, middle: float, spread: float) -> npt.NDArray[np.float64]:
-        """A rate per client, uniform in [middle - spread, middle + spread]."""
+    def rates(self, name: str, middle: float, spread: float) -> npt.NDArray[np.float64]:
+        """A rate per client, uniform in [middle - spread, middle + spread]; `name` is the key of the middle."""
+        _check_share(name, middle)
         if spread < 0 or middle - spread < 0 or middle + spread > 1:
             raise ConfigError(f"spread={spread}: rates {middle - spread:g} .. {middle + spread:g} must lie in [0, 1]")
         return middle + spread * np.random.default_rng(self.seed).uniform(-1, 1, self.num_clients)
@@ -55,29 +56,33 @@ def _alternating(clients: Clients, *, t1: int = 100, t2: int = 100, digits: int 
 
 def _windows(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
     """A window of the day per client, its start drawn uniformly; rounds_per_day rounds are 24 h."""
+    if not 0 < window_hours <= 24:
+        raise ConfigError(f"window_hours={window_hours}: a window lasts more than 0 and at most 24 hours")
     start = np.random.default_rng(clients.seed).integers(0, patterns.SECONDS_PER_DAY, clients.num_clients) / 3600
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 
 
 def _bernoulli(clients: Clients, *, rate: float = 0.5, spread: float = 0.0) -> Availability:
     """A coin per client and round; rates are uniform in rate +- spread."""
-    return chance.bernoulli(clients.spread(rate, spread))
+    return chance.bernoulli(clients.rates("rate", rate, spread))
 
 
 def _markov(clients: Clients, *, share: float = 0.5, spread: float = 0.0, correlation: float = 50.0) -> Availability:
     """On/off chains: on for `share` +- spread of the time, with a memory of about `correlation` rounds."""
-    return chance.markov(clients.spread(share, spread), correlation=correlation)
+    return chance.markov(clients.rates("share", share, spread), correlation=correlation)
 
 
 def _sine(
     clients: Clients, *, rate: float = 0.5, spread: float = 0.0, amplitude: float = 0.3, period: int = 20
 ) -> Availability:
     """A coin whose chance swings between rate (1 - 2 amplitude) and rate every `period` rounds."""
-    return chance.sine(clients.spread(rate, spread), amplitude=amplitude, period=period)
+    return chance.sine(clients.rates("rate", rate, spread), amplitude=amplitude, period=period)
 
 
 def _labels(clients: Clients, *, low: float = 0.1, high: float = 0.9) -> Availability:
     """A coin whose chance grows evenly from `low` for label 0 to `high` for the last label."""
+    _check_share("low", low)
+    _check_share("high", high)
     return chance.label_rates(clients.labels, np.linspace(low, high, clients.num_labels))
 
 
@@ -85,9 +90,11 @@ def _lifetime(
     clients: Clients, *, late: float = 0.2, arrival: int = 100, leaving: float = 0.0, departure: int = 1000
 ) -> Availability:
     """A share `late` of the clients arrives in round `arrival`; a share `leaving` is gone from round `departure`."""
-    for name, share in (("late", late), ("leaving", leaving)):
-        if not 0 <= share <= 1:
-            raise ConfigError(f"{name}={share}: a share of the clients is in [0, 1]")
+    _check_share("late", late)
+    _check_share("leaving", leaving)
+    for name, round in (("arrival", arrival), ("departure", departure)):
+        if not 0 <= round < composition.FOREVER:
+            raise ConfigError(f"{name}={round}: must be a round in 0 .. {composition.FOREVER - 1}")
     draw = np.random.default_rng(clients.seed).uniform(size=(2, clients.num_clients))
     return composition.lifetime(
         np.where(draw[0] < late, arrival, 0), departure=np.where(draw[1] < leaving, departure, composition.FOREVER)
@@ -97,7 +104,14 @@ def _lifetime(
 def _trace(clients: Clients, *, trace: str, wrap: bool = False, round_length: float = 1.0) -> Availability:
     """Replay of a CSV file (client,start,end); a round lasts `round_length` of its time unit."""
     intervals = traces.read_trace(Path(trace))
+    if not intervals:
+        raise DataError(f"trace={trace}: holds no interval")
     return traces.trace(intervals, num_clients=clients.num_clients, wrap=wrap, round_length=round_length)
+
+
+def _check_share(name: str, share: float) -> None:
+    if not 0 <= share <= 1:
+        raise ConfigError(f"{name}={share}: must be in [0, 1]")
 
 
 AVAILABILITY: dict[str, Callable[..., Availability]] = {

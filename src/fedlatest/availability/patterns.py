@@ -9,7 +9,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import Availability
+from fedlatest.availability.base import MOST_ROUNDS, Availability
 from fedlatest.errors import ConfigError
 
 SECONDS_PER_DAY = 24 * 60 * 60
@@ -76,8 +76,8 @@ def diurnal(in_first_group: Values, *, period: int) -> Availability:
     >>> diurnal([True, False], period=2).table(5).astype(int).tolist()
     [[1, 0], [1, 0], [0, 1], [0, 1], [1, 0]]
     """
-    if period < 1:
-        raise ConfigError(f"period={period}: a block lasts at least one round")
+    if not 1 <= period < MOST_ROUNDS:
+        raise ConfigError(f"period={period}: a block lasts 1 .. {MOST_ROUNDS - 1} rounds")
     return alternating(in_first_group, t1=period, t2=period)
 
 
@@ -87,8 +87,8 @@ def alternating(in_first_group: Values, *, t1: int, t2: int) -> Availability:
     >>> alternating([True, False], t1=2, t2=1).table(4).astype(int).tolist()
     [[1, 0], [1, 0], [0, 1], [1, 0]]
     """
-    if t1 < 0 or t2 < 0 or t1 + t2 < 1:
-        raise ConfigError(f"t1={t1}, t2={t2}: blocks last 0 rounds or more, and not both 0")
+    if not (0 <= t1 < MOST_ROUNDS and 0 <= t2 < MOST_ROUNDS and t1 + t2 >= 1):
+        raise ConfigError(f"t1={t1}, t2={t2}: blocks last 0 .. {MOST_ROUNDS - 1} rounds, and not both 0")
     group = np.asarray(in_first_group)
     if group.dtype != np.bool_ or group.ndim != 1 or group.size == 0:
         raise ConfigError("in_first_group: give one true or false per client")
@@ -101,17 +101,20 @@ def windows(start_hour: Values, *, hours: Values = 8.0, rounds_per_day: int = 12
     >>> windows([22.0], hours=4, rounds_per_day=24).table(24)[:, 0].nonzero()[0].tolist()
     [0, 1, 22, 23]
     """
-    start, length = np.broadcast_arrays(np.asarray(start_hour, float), np.asarray(hours, float))
+    start, length = np.asarray(start_hour, float), np.asarray(hours, float)
     if start.ndim != 1 or start.size == 0:
-        raise ConfigError("start_hour: give one hour per client")
+        raise ConfigError(f"start_hour: give one hour per client, not an array of shape {start.shape}")
+    if length.shape not in ((), start.shape):
+        raise ConfigError(f"hours: give one length, or one for each of the {start.size} clients")
+    start, length = np.broadcast_arrays(start, length)
     if not 1 <= rounds_per_day <= MOST_ROUNDS_PER_DAY:
         raise ConfigError(f"rounds_per_day={rounds_per_day}: must be in 1 .. {MOST_ROUNDS_PER_DAY}")
     off_the_clock = ~((start >= 0) & (start < 24))
     if off_the_clock.any():
         raise ConfigError(f"start_hour={start[off_the_clock][0]}: hours of the day are in [0, 24)")
-    no_window = ~((length > 0) & (length <= 24))
+    no_window = ~((np.round(length * 3600) > 0) & (length <= 24))
     if no_window.any():
-        raise ConfigError(f"hours={length[no_window][0]}: a window lasts more than 0 and at most 24 hours")
+        raise ConfigError(f"hours={length[no_window][0]}: a window lasts at least a second and at most 24 hours")
     return Windows(
         jnp.asarray(np.round(start * 3600), jnp.int32) % SECONDS_PER_DAY,
         jnp.asarray(np.round(length * 3600), jnp.int32),

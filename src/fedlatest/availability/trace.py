@@ -69,16 +69,19 @@ def trace(
     """
     if not (math.isfinite(round_length) and round_length > 0):
         raise ConfigError(f"round_length={round_length}: must be above 0")
+    if not intervals:
+        raise DataError("the trace holds no interval")
+    for client, start, end in intervals:
+        if not 0 <= client < num_clients:
+            raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {num_clients - 1}")
+        if not 0 <= start < end < math.inf:
+            raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
+    last = max(end for _, _, end in intervals)
+    if last / round_length > LATEST:
+        raise ConfigError(f"round_length={round_length}: the trace then lasts more than {LATEST} rounds")
     rounds = [
         (client, math.ceil(start / round_length), math.ceil(end / round_length)) for client, start, end in intervals
     ]
-    if not rounds:
-        raise DataError("the trace holds no interval")
-    if max(end for _, _, end in rounds) > LATEST:
-        raise ConfigError(f"round_length={round_length}: the trace then lasts more than {LATEST} rounds")
-    outside = {client for client, _, _ in rounds if not 0 <= client < num_clients}
-    if outside:
-        raise DataError(f"the trace names client {min(outside)}, but the federation has clients 0 .. {num_clients - 1}")
     merged = _merge_overlaps(sorted(rounds))
     if not merged:
         raise ConfigError(f"round_length={round_length}: no interval of the trace is long enough to hold a round")
@@ -88,7 +91,7 @@ def trace(
         offsets=jnp.asarray(np.searchsorted(clients, np.arange(num_clients + 1)), jnp.int32),
         starts=jnp.asarray([start for _, start, _ in merged], jnp.int32),
         ends=jnp.asarray([end for _, _, end in merged], jnp.int32),
-        length=jnp.int32(max(1, *(end for _, _, end in merged)) if wrap else LATEST),
+        length=jnp.int32(math.ceil(last / round_length) if wrap else LATEST),
         num_halvings=math.ceil(math.log2(most + 1)) + 1,
     )
 
@@ -99,9 +102,9 @@ def read_trace(path: Path) -> list[Interval]:
     Whole numbers name clients by position; any other names are numbered in the order of their first appearance.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # a spreadsheet may put a mark in front
             rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"trace={path}: cannot be read as text ({error})") from error
     if not rows or tuple(name.strip().lower() for name in rows[0]) != COLUMNS:
         raise DataError(f"trace={path}: the first line must be {','.join(COLUMNS)}")
@@ -124,12 +127,22 @@ def write_trace(path: Path, availability: Availability, *, horizon: int, seed: i
             writer.writerows((client, start, end) for start, end in zip(starts, ends, strict=True))
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _parse_row(path: Path, number: int, row: list[str]) -> tuple[str, float, float]:
     try:
         name, start, end = (cell.strip() for cell in row)
         times = float(start), float(end)
     except ValueError:
         raise DataError(f"trace={path}, line {number}: expected client,start,end but found {','.join(row)!r}") from None
+    if not name or (_is_number(name) and not name.isdecimal()):
+        raise DataError(f"trace={path}, line {number}: client {name!r} is neither a position (0, 1, ...) nor a name")
     if not (math.isfinite(times[1]) and 0 <= times[0] < times[1]):
         raise DataError(f"trace={path}, line {number}: an interval needs 0 <= start < end, not {start} .. {end}")
     return name, *times

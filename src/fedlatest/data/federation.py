@@ -1,6 +1,5 @@
 """A Federation: all clients' samples as flat arrays plus offsets, never an object per client."""
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,6 +7,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.digest import digest
 from fedlatest.errors import DataError
 
 Features = Any  # an array [samples, ...] or a tree of them
@@ -69,9 +69,9 @@ class Federation:
     def checksums(self) -> dict[str, str]:
         """What the run was trained and tested on, as digests: the samples, and who holds them."""
         return {
-            "train": _digest(self.features, self.labels),
-            "test": _digest(self.test_features, self.test_labels),
-            "partition": _digest(self.order, self.offsets, self.ids),
+            "train": digest(self.features, self.labels),
+            "test": digest(self.test_features, self.test_labels),
+            "partition": digest(self.order, self.offsets, self.ids),
         }
 
     def _check(self) -> None:
@@ -80,6 +80,11 @@ class Federation:
             raise DataError(f"{self.name}: features and labels differ in length ({sorted(samples)})")
         if len({len(leaf) for leaf in jax.tree.leaves((self.test_features, self.test_labels))}) != 1:
             raise DataError(f"{self.name}: test features and labels differ in length")
+        if len(self.test_labels) == 0:
+            raise DataError(f"{self.name}: the test set is empty")
+        for labels in (self.labels, self.test_labels):
+            if np.issubdtype(labels.dtype, np.integer) and labels.min(initial=0) < 0:
+                raise DataError(f"{self.name}: label {labels.min()} is negative; labels are 0 .. classes - 1")
         if self.ids.shape != (self.num_clients,) or np.unique(self.ids).size != self.num_clients:
             raise DataError(f"{self.name}: ids must name each of the {self.num_clients} clients once")
         if self.num_clients < 1 or self.offsets[0] != 0 or self.offsets[-1] != len(self.order):
@@ -89,6 +94,11 @@ class Federation:
             raise DataError(f"{self.name}: client {self.ids[empty[0]]} holds no sample; use fewer clients")
         if self.order.min() < 0 or self.order.max() >= samples.pop():
             raise DataError(f"{self.name}: `order` points outside the samples")
+        if np.unique(self.order).size != self.order.size:
+            raise DataError(f"{self.name}: a sample belongs to two clients; `order` must name each row at most once")
+        shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (self.features, self.test_features)]
+        if shapes[0] != shapes[1]:
+            raise DataError(f"{self.name}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
         for part, tree in (("training", self.features), ("test", self.test_features)):
             _check_finite(self.name, part, tree)
 
@@ -98,12 +108,3 @@ def _check_finite(name: str, part: str, features: Features) -> None:
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             row = np.argwhere(~np.isfinite(leaf))[0][0]
             raise DataError(f"{name}: {part} sample {row} holds NaN or infinity; clean the data first")
-
-
-def _digest(*trees: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for leaf in jax.tree.leaves(trees):
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return f"blake2b:{digest.hexdigest()}"

@@ -20,7 +20,8 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
         raise DataError(f"{path}: not an IDX file of unsigned bytes (its first bytes are {content[:4].hex(' ')})")
     num_axes = content[3]
     header = 4 + 4 * num_axes
-    shape = tuple(int(size) for size in np.frombuffer(content[4:header], ">u4"))
+    sizes = content[4:header]
+    shape = tuple(int(size) for size in np.frombuffer(sizes[: len(sizes) // 4 * 4], ">u4"))
     if len(shape) != num_axes or len(content) - header != math.prod(shape):
         raise DataError(
             f"{path}: damaged: its header promises {' x '.join(map(str, shape)) or 'more'} bytes, "

@@ -32,10 +32,14 @@ def load_mnist(folder: Path | None = None) -> Samples:
     files = _locate(folder) if folder else _default_files()
     train_images, train_labels, test_images, test_labels = (read_idx(path) for path in files)
     for images, labels, path in ((train_images, train_labels, files[0]), (test_images, test_labels, files[2])):
-        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or len(labels) == 0:
             raise DataError(
                 f"{path}: {images.shape} images do not go with {labels.shape} labels; fetch both files again"
             )
+    if train_images.shape[1:] != test_images.shape[1:]:
+        raise DataError(
+            f"{files[2]}: test images are {test_images.shape[1:]}, training images {train_images.shape[1:]}"
+        )
     return Samples(
         "mnist",
         _pixels(train_images),

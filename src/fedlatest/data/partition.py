@@ -25,6 +25,8 @@ def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partit
     [0, 50, 100]
     """
     classes = np.unique(labels)
+    if classes.size == 0:
+        raise ConfigError("labels: there are no samples to deal")
     if num_clients < 1 or num_clients % classes.size:
         raise ConfigError(
             f"num_clients={num_clients}: one label a client needs a multiple of the {classes.size} labels, "

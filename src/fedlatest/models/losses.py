@@ -10,6 +10,7 @@ import jax.numpy as jnp
 class Loss(NamedTuple):
     """`per_sample(outputs, labels)` is what training descends; `correct(outputs, labels)` is what accuracy counts."""
 
+    name: str
     per_sample: Callable[[jax.Array, jax.Array], jax.Array]
     correct: Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -20,5 +21,7 @@ def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
 
-softmax_cross_entropy = Loss(_cross_entropy, lambda logits, labels: jnp.argmax(logits, axis=-1) == labels)
+softmax_cross_entropy = Loss(
+    "softmax_cross_entropy", _cross_entropy, lambda logits, labels: jnp.argmax(logits, axis=-1) == labels
+)
 """For logits [..., classes] and integer labels."""

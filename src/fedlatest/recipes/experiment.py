@@ -24,6 +24,10 @@ class Experiment:
     def build(self, samples: Samples) -> tuple[Federation, Model, Algorithm, Availability]:
         """What `simulate` needs, from the values."""
         values = self.values
+        if values["partition_seed"] < 0:
+            raise ConfigError(f"partition_seed={values['partition_seed']}: must be 0 or larger")
+        if values["local_steps"] < 1:
+            raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
         partition = make(
             "partition", values, labels=samples.labels, num_clients=values["num_clients"], seed=values["partition_seed"]
         )
@@ -35,15 +39,19 @@ class Experiment:
     def run(self, samples: Samples, **options: Any) -> Result:
         """Simulate; the options are those of `simulate` (seeds, out, resume, force, listener, ...)."""
         values = self.values
+        federation, model, algorithm, availability = self.build(samples)
         return simulate(
-            *self.build(samples),
+            federation,
+            model,
+            algorithm,
+            availability,
             rounds=values["rounds"],
             participation=values["participation"],
             num_local_steps=values["local_steps"],
             batch_size=values["batch_size"],
             learning_rate=values["learning_rate"],
             evaluate_every=values["evaluate_every"],
-            config={"experiment": self.name, "values": dict(values)},
+            config=values,
             **options,
         )
 
@@ -60,7 +68,6 @@ class Recipe:
     defaults: Mapping[str, Any]
 
 
-def forbid(overrides: list[str], key: str, why: str) -> None:
-    """Refuse a key that a recipe sets itself."""
-    if any(override.partition("=")[0].strip() == key for override in overrides):
-        raise ConfigError(f"{key}: {why}")
+def key_of(override: str) -> str:
+    """The key of a KEY=VALUE."""
+    return override.partition("=")[0].strip()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedlatest.data import load_mnist
-from fedlatest.recipes.experiment import Experiment, Recipe
+from fedlatest.recipes.experiment import Experiment, Recipe, key_of
 from fedlatest.recipes.settings import resolve
 
 DEFAULTS: dict[str, Any] = {
@@ -26,6 +26,9 @@ DEFAULTS: dict[str, Any] = {
 
 def _experiments(overrides: list[str]) -> list[Experiment]:
     values = resolve(DEFAULTS, overrides)
+    told = {key_of(override) for override in overrides}
+    if values["participation"] == 1 and not told & {"availability", "period", "digits"}:
+        values = resolve(DEFAULTS, [*overrides, "availability=always"])  # the paper: beta = 1 is everyone, every round
     return [Experiment(values["algorithm"], values)]
 
 

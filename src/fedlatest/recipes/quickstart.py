@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from fedlatest.algorithms import ALGORITHMS
 from fedlatest.data import Samples, load_digits
-from fedlatest.recipes.experiment import Experiment, Recipe, forbid
-from fedlatest.recipes.settings import resolve
+from fedlatest.errors import ConfigError
+from fedlatest.recipes.experiment import Experiment, Recipe, key_of
+from fedlatest.recipes.settings import keywords, resolve
 
-ALGORITHMS = ("fedlaavg", "fedavg", "fedprox", "sequential")
+RUNS = ("fedlaavg", "fedavg", "fedprox", "sequential")
 DEFAULTS: dict[str, Any] = {
-    "algorithm": ALGORITHMS[0],
     "model": "logistic",
     "partition": "label",
     "availability": "diurnal",
@@ -27,17 +28,23 @@ DEFAULTS: dict[str, Any] = {
 
 
 def _experiments(overrides: list[str]) -> list[Experiment]:
-    forbid(overrides, "algorithm", f"quickstart runs {', '.join(ALGORITHMS)}; use `fedlatest run mnist` for one")
-    prox_keys = [override for override in overrides if override.partition("=")[0].strip() == "mu"]
-    others = [override for override in overrides if override not in prox_keys]
+    if any(key_of(override) == "algorithm" for override in overrides):
+        raise ConfigError(f"algorithm: quickstart runs {', '.join(RUNS)}; use `fedlatest run mnist` for one")
     return [
-        Experiment(name, resolve({**DEFAULTS, "algorithm": name}, others + (prox_keys if name == "fedprox" else [])))
-        for name in ALGORITHMS
+        Experiment(name, resolve({**DEFAULTS, "algorithm": name}, [o for o in overrides if _concerns(name, key_of(o))]))
+        for name in RUNS
     ]
 
 
+def _concerns(algorithm: str, key: str) -> bool:
+    """Whether an algorithm is told of a key: one that others have and it has not is not for it."""
+    owners = {name for name in RUNS if key in keywords(ALGORITHMS[name])}
+    return not owners or algorithm in owners
+
+
 def _load(folder: Path | None) -> Samples:
-    del folder
+    if folder is not None:
+        raise ConfigError(f"data={folder}: quickstart brings its own data; leave --data out")
     return load_digits()
 
 

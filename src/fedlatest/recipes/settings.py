@@ -56,13 +56,15 @@ def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
     for what, name in chosen.items():
         if name not in CHOICES[what]:
             raise ConfigError(f"{what}={name}: unknown{_did_you_mean(name, CHOICES[what])}")
-    keys = keys_for(chosen)
+    keys, usual = keys_for(chosen), keys_for({what: str(defaults[what]) for what in CHOICES})
     for key in said:
         if key not in keys and key not in CHOICES:
             raise ConfigError(_unknown(key, keys))
     values: dict[str, Any] = dict(chosen)
     for name, (kind, default, owner) in keys.items():
-        values[name] = _parse(name, said[name], kind) if name in said else defaults.get(name, default)
+        if name in defaults and usual.get(name, Key(None, None, "")).owner == owner:
+            default = defaults[name]  # a recipe's default for another component's key of that name says nothing here
+        values[name] = _parse(name, said[name], kind) if name in said else default
         if values[name] is inspect.Parameter.empty:
             raise ConfigError(f"{name}: {owner} needs it; add --set {name}=...")
     return values

@@ -1,10 +1,12 @@
 """What a report knows of a run: its folder, read back."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedlatest.errors import RunFolderError
 from fedlatest.runs import Metrics, RunFolder, find_runs
 
 LAST_SHARE = 0.25  # the last rounds that a swing is read off: the paper's (3000, 4000] of 4000
@@ -42,8 +44,12 @@ class RunRecord(NamedTuple):
 
     @property
     def swing(self) -> float:
-        """Largest minus smallest test accuracy over the last quarter of the rounds, mean over seeds."""
-        return float(np.ptp(self._late("test_accuracy"), axis=1).mean())
+        """Largest minus smallest test accuracy over the last quarter of the rounds, mean over seeds.
+
+        NaN where fewer than two evaluations fall there.
+        """
+        late = self._late("test_accuracy")
+        return float(np.ptp(late, axis=1).mean()) if late.shape[1] > 1 else math.nan
 
     @property
     def late_accuracy(self) -> float:
@@ -66,4 +72,8 @@ class RunRecord(NamedTuple):
 def read_runs(paths: list[Path]) -> list[RunRecord]:
     """The runs in the given folders (each a run or a folder of runs)."""
     folders = [RunFolder(run) for path in paths for run in find_runs(path)]
-    return [RunRecord(folder.path, folder.manifest, folder.metrics()) for folder in folders]
+    records = [RunRecord(folder.path, folder.manifest, folder.metrics()) for folder in folders]
+    for record in records:
+        if not record.metrics.rows:
+            raise RunFolderError(f"{record.path}: holds no evaluation yet")
+    return records

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,23 @@ from safetensors import SafetensorError, safe_open
 
 from fedlatest.errors import RunFolderError
 
+DRAFT = ".draft"
+
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Write beside `path`, force it to the disk, then take its place; a failure leaves what was there before."""
-    draft = path.with_name(f".{path.name}.draft")
+    draft = path.with_name(f".{path.name}{DRAFT}")
     try:
         write(draft)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
+        draft.chmod(0o644)
+        sync(draft)
         draft.replace(path)
-        _sync_folder(path.parent)
-    except (OSError, SafetensorError) as error:
-        draft.unlink(missing_ok=True)
+        sync(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if not isinstance(error, OSError | SafetensorError):
+            raise
         raise RunFolderError(f"{path}: could not be written ({error}); what was there before is intact") from error
 
 
@@ -61,8 +67,9 @@ def named_leaves(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Force a file or a folder's entries to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

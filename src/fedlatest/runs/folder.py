@@ -8,26 +8,32 @@ model.safetensors        the final model of every seed
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlatest.errors import RunFolderError
+from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.runs import participation as who
-from fedlatest.runs.files import load_tree, save_tree, write_atomically
+from fedlatest.runs.files import DRAFT, load_tree, save_tree, sync, write_atomically
 from fedlatest.runs.metrics import Metrics, Row, append_metrics, read_metrics, write_metrics
 from fedlatest.runs.participation import Participation
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock; there, two processes in one folder are the user's to avoid
+    fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 OWN_FILES = (
-    MANIFEST,
     "metrics.csv",
     "participation.npz",
     "checkpoint.safetensors",
     "model.safetensors",
     "figure.png",
+    MANIFEST,
 )
 OWN_FOLDERS = ("participation", "tensorboard")
 
@@ -38,6 +44,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: list[Participation] = []
+        self._taken: int | None = None
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -58,20 +65,41 @@ class RunFolder:
         return self.exists and self.manifest["status"] == "finished"
 
     def begin(self, manifest: Mapping[str, Any], *, resume: bool, force: bool) -> bool:
-        """Make the folder ready; true if there is something to resume."""
-        if self.exists and not force:
-            self._check_same(manifest, resume=resume)
-            return resume
-        if not self.exists and self.path.is_dir() and any(self.path.iterdir()):
-            raise RunFolderError(f"{self.path}: is not empty and holds no run; choose another --out")
-        self._clear()
+        """Make the folder ready and take it; true if there is something to resume."""
+        text = _as_json({"schema": SCHEMA, "status": "running", **manifest})
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._take()
+            if self.exists and not force:
+                self._check_same(json.loads(text), resume=resume)
+                self._remove_drafts()
+                self._note_resumed(json.loads(text))
+                return resume
+            self.clear()
+            write_metrics(self / "metrics.csv", [])
+            write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
         except OSError as error:
-            raise RunFolderError(f"{self.path}: cannot be made ({error.strerror}); choose another --out") from error
-        self._write_manifest({"schema": SCHEMA, "status": "running", **manifest})
-        write_metrics(self / "metrics.csv", [])
+            raise RunFolderError(
+                f"{self.path}: cannot hold a run ({error.strerror or error}); choose another --out"
+            ) from error
         return False
+
+    def clear(self) -> None:
+        """Remove what a run put here, and nothing else; the manifest goes last, so that a kill can be repeated."""
+        strangers = [path for path in self.path.glob("*") if path.name not in (*OWN_FILES, *OWN_FOLDERS)]
+        if strangers and not self.exists:
+            raise RunFolderError(f"{self.path}: is not empty and holds no run; choose another --out")
+        for name in OWN_FOLDERS:
+            shutil.rmtree(self / name, ignore_errors=True)
+        for name in OWN_FILES:
+            (self / name).unlink(missing_ok=True)
+        self._remove_drafts()
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        if self._taken is not None:
+            os.close(self._taken)
+            self._taken = None
 
     def record(self, rows: list[Row]) -> None:
         """Append an evaluation to metrics.csv."""
@@ -84,6 +112,7 @@ class RunFolder:
     def checkpoint(self, state: Any, *, round: int, seconds: float) -> None:
         """Save everything needed to go on from `round`; the participation part is written first."""
         self._write_pending(round)
+        sync(self / "metrics.csv")
         save_tree(self / "checkpoint.safetensors", state, {"round": str(round), "seconds": repr(seconds)})
 
     def restore(self, like: Any) -> tuple[Any, int, float] | None:
@@ -106,9 +135,11 @@ class RunFolder:
         who.save(self / "participation.npz", who.join([who.load(part) for part in self._parts()]))
         manifest = self.manifest
         save_tree(self / "model.safetensors", params, {"config": json.dumps(manifest["config"])})
-        self._write_manifest({**manifest, "status": "finished", **facts})
+        text = _as_json({**manifest, "status": "finished", **facts})
+        write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
         (self / "checkpoint.safetensors").unlink(missing_ok=True)
         shutil.rmtree(self / "participation", ignore_errors=True)
+        self._remove_drafts()
 
     def metrics(self) -> Metrics:
         """All rows so far."""
@@ -121,10 +152,10 @@ class RunFolder:
     def _check_same(self, manifest: Mapping[str, Any], *, resume: bool) -> None:
         there = self.manifest
         for part in ("config", "seeds", "data"):
-            if there.get(part) != json.loads(json.dumps(manifest[part])):
-                detail = _first_difference(there.get(part), manifest[part])
+            if there.get(part) != manifest[part]:
+                difference = _first_difference(part, there.get(part), manifest[part])
                 raise RunFolderError(
-                    f"{self.path}: holds a run of another configuration ({part}: {detail}); "
+                    f"{self.path}: holds a run of another configuration ({difference}); "
                     "choose another --out, or --force to replace it"
                 )
         if not resume:
@@ -141,25 +172,37 @@ class RunFolder:
     def _write_pending(self, round: int) -> None:
         if not self._pending:
             return
-        (self / "participation").mkdir(exist_ok=True)
+        try:
+            (self / "participation").mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be written to ({error.strerror})") from error
         joined = who.join(self._pending)
         who.save(self / f"participation/{round - joined.num_rounds:09d}-{round:09d}.npz", joined)
         self._pending = []
 
-    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        text = json.dumps(manifest, indent=2) + "\n"
+    def _note_resumed(self, now: Mapping[str, Any]) -> None:
+        """A run that goes on elsewhere, or with other versions, says so: bit-identity is promised on one device."""
+        there = self.manifest
+        place = {part: now[part] for part in ("device", "versions") if now.get(part) != there.get(part)}
+        if place and there["status"] != "finished":
+            text = _as_json({**there, "resumed_with": [*there.get("resumed_with", []), place]})
+            write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
 
-        def write(draft: Path) -> None:
-            draft.write_text(text, encoding="utf-8")
+    def _take(self) -> None:
+        """Two processes in one folder would write over each other."""
+        if fcntl is None or self._taken is not None:
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise RunFolderError(f"{self.path}: another process is running here; wait for it or stop it") from None
+        self._taken = descriptor
 
-        write_atomically(self / MANIFEST, write)
-
-    def _clear(self) -> None:
-        """Remove what a run put here, and nothing else."""
-        for name in OWN_FILES:
-            (self / name).unlink(missing_ok=True)
-        for name in OWN_FOLDERS:
-            shutil.rmtree(self / name, ignore_errors=True)
+    def _remove_drafts(self) -> None:
+        for draft in self.path.glob(f".*{DRAFT}"):
+            draft.unlink(missing_ok=True)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -185,9 +228,21 @@ def find_runs(path: Path) -> list[Path]:
     return found
 
 
-def _first_difference(there: Any, here: Any) -> str:
+def _as_json(manifest: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(manifest, indent=2) + "\n"
+    except TypeError as error:
+        raise ConfigError(f"config: only numbers, texts, lists and dicts can be stored with a run ({error})") from None
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _first_difference(name: str, there: Any, here: Any) -> str:
+    """Which key differs, however deep, and how."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in [*there, *here]:
             if there.get(key) != here.get(key):
-                return f"{key} was {there.get(key)!r}, now {here.get(key)!r}"
-    return f"was {there!r}, now {here!r}"
+                return _first_difference(key, there.get(key), here.get(key))
+    return f"{name} was {there!r}, now {here!r}"

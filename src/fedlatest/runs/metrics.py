@@ -58,13 +58,16 @@ class Metrics(NamedTuple):
 def read_metrics(path: Path) -> Metrics:
     """Read a metrics.csv; a last line that a crash cut short is left out."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.reader(file))
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror})") from error
-    if not lines or tuple(lines[0]) != COLUMNS:
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+    header, *lines = csv.reader(whole.splitlines() or [""])
+    if tuple(header) != COLUMNS:
         raise RunFolderError(f"{path}: is not a metrics file (its first line must be {','.join(COLUMNS)})")
-    return Metrics([_parse(cells) for cells in lines[1:] if len(cells) == len(COLUMNS)])
+    try:
+        return Metrics([_parse(cells) for cells in lines])
+    except ValueError as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from error
 
 
 def write_metrics(path: Path, rows: Iterable[Row]) -> None:
@@ -72,7 +75,7 @@ def write_metrics(path: Path, rows: Iterable[Row]) -> None:
 
     def write(draft: Path) -> None:
         with draft.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *(_cells(row) for row in rows)])
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *(_cells(row) for row in rows)])
 
     write_atomically(path, write)
 
@@ -81,9 +84,14 @@ def append_metrics(path: Path, rows: Iterable[Row]) -> None:
     """Append rows, visible to readers at once."""
     try:
         with path.open("a", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(_cells(row) for row in rows)
+            csv.writer(file, lineterminator="\n").writerows(_cells(row) for row in rows)
     except OSError as error:
         raise RunFolderError(f"{path}: could not be written ({error.strerror})") from error
+
+
+def as_written(row: Row) -> Row:
+    """The row as reading it back gives it: nine digits, which say a float32 exactly."""
+    return _parse(_cells(row))
 
 
 def _cells(row: Row) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fedlatest.errors import MissingExtraError
 from fedlatest.runs.metrics import Row
@@ -10,14 +11,19 @@ from fedlatest.runs.metrics import Row
 class Tensorboard:
     """One TensorBoard run per seed, with every column of the metrics."""
 
-    def __init__(self, folder: Path, seeds: Sequence[int]) -> None:
+    def __init__(self) -> None:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
             raise MissingExtraError(
                 "TensorBoard logging needs an extra: pip install 'fedlatest[tensorboard]'"
             ) from None
-        self._writers = {seed: SummaryWriter(str(folder / f"seed-{seed}")) for seed in seeds}
+        self._make, self._writers = SummaryWriter, dict[int, Any]()
+
+    def open(self, folder: Path, seeds: Sequence[int], *, first_round: int) -> None:
+        """Begin at a round; what an interrupted run logged from there on is hidden."""
+        for seed in seeds:
+            self._writers[seed] = self._make(str(folder / f"seed-{seed}"), purge_step=first_round)
 
     def record(self, rows: Sequence[Row]) -> None:
         """Log an evaluation."""

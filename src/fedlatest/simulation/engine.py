@@ -1,7 +1,8 @@
 """The compiled simulator: several seeds of one experiment side by side, a block of rounds per call."""
 
+import os
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -59,6 +60,9 @@ class Engine:
         clients_at_once: int | None = None,
     ) -> None:
         _check(federation, availability, training, seeds)
+        if clients_at_once is not None and clients_at_once < 1:
+            raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
+        _check_outputs(federation, model, loss)
         if algorithm.pooled:
             federation, availability, training = _pool(federation, training)
         self.federation, self.training = federation, training
@@ -106,9 +110,29 @@ class Engine:
                     "is not finite; try a smaller learning_rate"
                 )
 
+    @cached_property
     def bytes_needed(self) -> int:
         """Memory for the samples and for the state of every seed; what training holds for a moment comes on top."""
         return _nbytes((self.setting, self.test, jax.eval_shape(self.start)))
+
+    def check_memory(self) -> None:
+        """Refuse a run that cannot fit, before anything large is allocated."""
+        room = _bytes_there()
+        if room is not None and self.bytes_needed > room:
+            raise ConfigError(
+                f"the run needs {self.bytes_needed / 2**30:.1f} GiB of memory, this device has {room / 2**30:.1f} GiB; "
+                "use fewer clients, fewer seeds or a smaller model"
+            )
+
+    def join(self, states: States) -> Any:
+        """The states of all seeds as one tree [seeds, ...], however they are grouped."""
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+
+    def split(self, joined: Any) -> States:
+        """The inverse of `join`."""
+        ends = np.cumsum([len(group) for group in self.groups])
+        parts = [slice(end - len(group), end) for group, end in zip(self.groups, ends, strict=True)]
+        return [jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf[part]), joined) for part in parts]
 
     def _play(self, setting: Setting, seeds: jax.Array, *, state: State, num_rounds: int) -> tuple[State, Record]:
         play = partial(play_block, self.rules, setting, num_rounds=num_rounds)
@@ -142,6 +166,26 @@ def _check(federation: Federation, availability: Availability, training: Trainin
         raise ConfigError(f"seeds={tuple(seeds)}: give at least one, each once")
     if not all(0 <= seed < 2**32 for seed in seeds):
         raise ConfigError(f"seeds={tuple(seeds)}: a seed is in 0 .. 2^32 - 1")
+
+
+def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
+    """A cross-entropy over fewer outputs than there are labels would be silently wrong."""
+    row = jax.tree.map(lambda leaf: leaf[:1], federation.features)
+    outputs = jax.eval_shape(lambda key, row: model.apply(model.init(key), row), jax.random.key(0), row)
+    if loss.name == "softmax_cross_entropy" and outputs.shape[-1] < federation.num_labels:
+        raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
+
+
+def _bytes_there() -> int | None:
+    """The memory of the device, where it can be known."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        limit = (device.memory_stats() or {}).get("bytes_limit")
+        return None if limit is None else int(limit)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _pool(federation: Federation, training: Training) -> tuple[Federation, Availability, Training]:

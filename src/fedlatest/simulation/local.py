@@ -14,8 +14,8 @@ from fedlatest.streams import Purpose, bits, permute
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
 
 
-class Samples(NamedTuple):
-    """The federation on the device: samples in client order, and where each client's begin."""
+class Placed(NamedTuple):
+    """A federation on the device: samples in client order, and where each client's begin."""
 
     features: Any  # [samples, ...]
     labels: jax.Array  # [samples, ...]
@@ -25,11 +25,11 @@ class Samples(NamedTuple):
     ids: jax.Array  # [N]
 
 
-def place(federation: Federation) -> Samples:
+def place(federation: Federation) -> Placed:
     """Put a federation on the device, each client's samples side by side."""
     data = (federation.features, federation.labels)
     features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), data)
-    return Samples(
+    return Placed(
         features,
         labels,
         starts=jnp.asarray(federation.offsets[:-1], jnp.int32),
@@ -40,7 +40,7 @@ def place(federation: Federation) -> Samples:
 
 
 def batch_rows(
-    samples: Samples, client: jax.Array, *, round: jax.Array, seed: jax.Array, num_steps: int, batch_size: int
+    samples: Placed, client: jax.Array, *, round: jax.Array, seed: jax.Array, num_steps: int, batch_size: int
 ) -> jax.Array:
     """[steps, batch] rows of one client's local batches.
 
@@ -58,7 +58,7 @@ def batch_rows(
 def train(
     algorithm: Algorithm,
     loss: LossOfBatch,
-    samples: Samples,
+    samples: Placed,
     broadcast: Params,
     memory: Contribution,
     rows: jax.Array,
@@ -71,7 +71,7 @@ def train(
         features, labels = jax.tree.map(lambda leaf: leaf[batch], (samples.features, samples.labels))
         gradient = jax.grad(loss)(local, features, labels)
         descent = algorithm.direction(gradient, local, broadcast, memory, facts)
-        return jax.tree.map(lambda x, d: x - learning_rate * d, local, descent), None
+        return jax.tree.map(lambda x, d: x - (learning_rate * d).astype(x.dtype), local, descent), None
 
     local, _ = lax.scan(step, broadcast, rows)
     return algorithm.contribute(broadcast, local, memory, facts)

@@ -22,7 +22,7 @@ from fedlatest.algorithms.base import (
     add,
 )
 from fedlatest.availability import Availability
-from fedlatest.simulation.local import LossOfBatch, Samples, batch_rows, train
+from fedlatest.simulation.local import LossOfBatch, Placed, batch_rows, train
 
 NEVER = -1
 MOST_UNROLLED = 16
@@ -43,7 +43,7 @@ class Rules:
 class Setting(NamedTuple):
     """What a compiled round is told: arrays, never constants of the program."""
 
-    samples: Samples
+    samples: Placed
     availability: Availability
     learning_rate: jax.Array
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fedlatest.errors import ConfigError
 
+MOST_ROUNDS = 2**24  # ages are compared as float32
 MOST_ROUNDS_PER_BLOCK = 50
 CHECKPOINT_SHARE = 0.05  # of the time at most goes into checkpoints
 
@@ -26,8 +27,8 @@ def blocks(rounds: int, evaluate_every: int, *, first: int = 0) -> list[Block]:
     >>> [(block.first, block.last, block.evaluate) for block in blocks(130, 60)]
     [(0, 50, False), (50, 60, True), (60, 110, False), (110, 120, True), (120, 130, True)]
     """
-    if rounds < 1:
-        raise ConfigError(f"rounds={rounds}: must be at least 1")
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise ConfigError(f"rounds={rounds}: must be in 1 .. {MOST_ROUNDS}")
     if evaluate_every < 1:
         raise ConfigError(f"evaluate_every={evaluate_every}: must be at least 1")
     evaluations = [*range(0, rounds, evaluate_every), rounds]
@@ -36,7 +37,9 @@ def blocks(rounds: int, evaluate_every: int, *, first: int = 0) -> list[Block]:
         for begin, end in pairwise(evaluations)
         for start in range(begin, end, MOST_ROUNDS_PER_BLOCK)
     ]
-    return [block for block in cuts if block.first >= first]
+    left = [block for block in cuts if block.first >= first]
+    assert first == rounds or left[0].first == first, "a run is resumed between two blocks"
+    return left
 
 
 class Pace:

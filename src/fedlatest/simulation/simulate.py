@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlatest.algorithms import Algorithm
-from fedlatest.availability import Assumption, Availability
+from fedlatest.availability import Availability
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Metrics, Row, RunFolder
 from fedlatest.runs.files import load_tree
+from fedlatest.runs.metrics import as_written
 from fedlatest.runs.participation import pack
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Engine, Measured, States, Training
@@ -27,7 +28,7 @@ from fedlatest.version import __version__
 
 
 class Progress(NamedTuple):
-    """What a listener hears after each block of rounds."""
+    """What a listener hears before the first round and after each block; it may raise KeyboardInterrupt to stop."""
 
     round: int
     rounds: int
@@ -90,33 +91,42 @@ def simulate(
     (1, 2)
     """
     training = Training(
-        _cohort_size(federation, cohort_size, participation), num_local_steps, batch_size, learning_rate
+        _cohort_size(federation, cohort_size, participation),
+        int(num_local_steps),
+        int(batch_size),
+        float(learning_rate),
     )
+    if out is None and (resume or force or tensorboard):
+        raise ConfigError("resume, force, tensorboard: only a run with `out` can be resumed, replaced or logged")
     blocks(rounds, evaluate_every)  # complains about nonsense before anything is set up
+    seeds = [int(seed) for seed in seeds]
     engine = Engine(
         federation, model, algorithm, availability, training, loss=loss, seeds=seeds, clients_at_once=clients_at_once
     )
+    engine.check_memory()
     folder = RunFolder(Path(out)) if out is not None else None
-    if folder is None and (resume or force):
-        raise ConfigError("resume, force: only a run with `out` can be resumed or replaced")
+    run = _Run(engine, availability, folder, seeds, rounds, evaluate_every, Pace(checkpoint_seconds), listener)
+    if folder is None:
+        return run.play()
+    run.tensorboard = Tensorboard() if tensorboard else None
     identity = {
         "rounds": rounds,
         "evaluate_every": evaluate_every,
         "algorithm": {"name": algorithm.name, **algorithm.settings},
         "model": dict(model.settings),
+        "loss": loss.name,
         **engine.training._asdict(),
         "num_local_steps": engine.rules.num_steps,
         "num_clients": engine.federation.num_clients,
-        **(config or {}),
+        "recipe": dict(config or {}),
     }
-    run = _Run(engine, folder, list(seeds), rounds, evaluate_every, Pace(checkpoint_seconds), listener)
-    if folder is None:
+    manifest = _manifest(federation, availability, identity, seeds)
+    try:
+        if folder.begin(manifest, resume=resume, force=force) and folder.finished:
+            return run.read_back()
         return run.play()
-    if folder.begin(_manifest(federation, identity, seeds), resume=resume, force=force) and folder.finished:
-        return _finished(folder, engine)
-    run.tensorboard = Tensorboard(folder / "tensorboard", seeds) if tensorboard else None
-    run.assumption = availability.assumption(rounds, seeds[0])
-    return run.play()
+    finally:
+        folder.release()
 
 
 class _Run:
@@ -125,6 +135,7 @@ class _Run:
     def __init__(
         self,
         engine: Engine,
+        availability: Availability,
         folder: RunFolder | None,
         seeds: list[int],
         rounds: int,
@@ -132,14 +143,14 @@ class _Run:
         pace: Pace,
         listener: Callable[[Progress], None] | None,
     ) -> None:
-        self.engine, self.folder, self.seeds = engine, folder, seeds
+        self.engine, self.availability, self.folder, self.seeds = engine, availability, folder, seeds
         self.rounds, self.evaluate_every, self.pace, self.listener = rounds, evaluate_every, pace, listener
         self.tensorboard: Tensorboard | None = None
-        self.assumption: Assumption | None = None
         self.rows: list[Row] = []
         self.seconds_before, self.began = 0.0, time.monotonic()
         self.largest_staleness = 0
-        self.timings: list[tuple[int, float]] = []
+        self.compiled: set[int] = set()
+        self.timed_rounds, self.timed_seconds = 0, 0.0
 
     def play(self) -> Result:
         states, first = self._begin()
@@ -148,7 +159,7 @@ class _Run:
             states, record = self.engine.advance(states, block.last - block.first)
             self._note(states, record)
             new = self._evaluate(states, block.last, record) if block.evaluate else []
-            self.timings.append((block.last - block.first, time.monotonic() - begun))
+            self._time(block.last - block.first, time.monotonic() - begun)
             try:
                 self._tell(block.last, new)
             except KeyboardInterrupt:  # a listener may ask to stop: nothing is lost
@@ -158,21 +169,36 @@ class _Run:
                 self._checkpoint(states, block.last)
         return self._end(states)
 
-    def _begin(self) -> tuple[States, int]:
-        if self.folder:
-            restored = self.folder.restore(jax.eval_shape(self._bundle, self.engine.start()))
-            self.rows = list(self.folder.metrics().rows)
-            if restored:
-                (states, largest), first, self.seconds_before = restored
-                self.largest_staleness = int(largest)
-                return jax.tree.map(jnp.asarray, states), first
-        states = self.engine.start()
-        self._tell(0, self._evaluate(states, 0, None))
-        return states, 0
+    def read_back(self) -> Result:
+        """What a finished run left."""
+        assert self.folder is not None
+        like = jax.eval_shape(lambda: _final_params(self.engine.start()))
+        params, _ = load_tree(self.folder / "model.safetensors", like)
+        self._tell(self.rounds, [])
+        staleness = self.folder.manifest["availability"]["largest_staleness"]
+        return Result(self.folder.metrics(), params, staleness, self.folder.path)
 
-    def _bundle(self, states: States) -> tuple[States, Any]:
-        """What a checkpoint holds."""
-        return states, jnp.int32(self.largest_staleness)
+    def _begin(self) -> tuple[States, int]:
+        restored = self._restore() if self.folder else None
+        states, first = restored or (self.engine.start(), 0)
+        if self.tensorboard and self.folder:
+            self.tensorboard.open(self.folder / "tensorboard", self.seeds, first_round=first + 1 if restored else 0)
+        self._tell(first, [] if restored else self._evaluate(states, 0, None))
+        return states, first
+
+    def _restore(self) -> tuple[States, int] | None:
+        assert self.folder is not None
+        restored = self.folder.restore(jax.eval_shape(lambda: self._bundle(self.engine.start())))
+        self.rows = list(self.folder.metrics().rows)
+        if restored is None:
+            return None
+        (joined, largest), first, self.seconds_before = restored
+        self.largest_staleness = int(largest)
+        return self.engine.split(joined), first
+
+    def _bundle(self, states: States) -> tuple[Any, Any]:
+        """What a checkpoint holds: the states of all seeds side by side, so that any device can go on."""
+        return self.engine.join(states), jnp.int32(self.largest_staleness)
 
     def _note(self, states: States, record: Record) -> None:
         self.engine.check_finite(states)
@@ -200,14 +226,16 @@ class _Run:
 
     def _tell(self, round: int, new: list[Row]) -> None:
         if self.listener:
-            left = self._seconds_left(round)
-            self.listener(Progress(round, self.rounds, new, left, self.engine.bytes_needed()))
+            pace = self.timed_seconds / self.timed_rounds if self.timed_rounds else None
+            left = None if pace is None else (self.rounds - round) * pace
+            self.listener(Progress(round, self.rounds, new, left, self.engine.bytes_needed))
 
-    def _seconds_left(self, round: int) -> float | None:
-        timed = self.timings[1:]  # the first block was compiling
-        if not timed:
-            return None
-        return (self.rounds - round) * sum(seconds for _, seconds in timed) / sum(count for count, _ in timed)
+    def _time(self, num_rounds: int, seconds: float) -> None:
+        """Blocks of a length are timed from the second on: the first was compiled."""
+        if num_rounds in self.compiled:
+            self.timed_rounds += num_rounds
+            self.timed_seconds += seconds
+        self.compiled.add(num_rounds)
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
@@ -222,14 +250,17 @@ class _Run:
         return Result(Metrics(self.rows), params, self.largest_staleness, path)
 
     def _facts(self) -> dict[str, Any]:
-        """What the finished run says of availability: the paper's E, Lemma 1's bound, what was seen."""
-        smallest = self.assumption.smallest_e if self.assumption else None
+        """What the finished run says of availability: E, Lemma 1's bound where it applies, the staleness seen."""
+        algorithm, smallest = self.engine.rules.algorithm, None
+        if not algorithm.pooled:
+            found = [self.availability.assumption(self.rounds, seed).smallest_e for seed in self.seeds]
+            smallest = None if None in found else max(e for e in found if e is not None)
         turns = -(-self.engine.federation.num_clients // self.engine.rules.cohort_size)
         return {
             "seconds": round(self._seconds(), 3),
             "availability": {
                 "smallest_e": smallest,
-                "staleness_bound": None if smallest is None else turns * smallest - 1,
+                "staleness_bound": turns * smallest - 1 if smallest and algorithm.oldest_first else None,
                 "largest_staleness": self.largest_staleness,
             },
         }
@@ -246,12 +277,14 @@ def _cohort_size(federation: Federation, cohort_size: int | None, participation:
     return max(1, round(participation * federation.num_clients))
 
 
-def _manifest(federation: Federation, identity: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+def _manifest(
+    federation: Federation, availability: Availability, identity: Mapping[str, Any], seeds: Sequence[int]
+) -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "config": dict(identity),
         "seeds": list(seeds),
-        "data": {"name": federation.name, **federation.checksums()},
+        "data": {"name": federation.name, **federation.checksums(), "availability": availability.fingerprint()},
         "device": {"platform": device.platform, "kind": device.device_kind},
         "versions": {
             "python": platform.python_version(),
@@ -282,15 +315,8 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
                 mean_staleness=float(record.mean_staleness[index, -1]),
                 max_staleness=int(record.max_staleness[index, -1]),
             )
-        rows.append(row)
+        rows.append(as_written(row))
     return rows
-
-
-def _finished(folder: RunFolder, engine: Engine) -> Result:
-    """What a finished run left, read back."""
-    like = jax.eval_shape(lambda: _final_params(engine.start()))
-    params, _ = load_tree(folder / "model.safetensors", like)
-    return Result(folder.metrics(), params, folder.manifest["availability"]["largest_staleness"], folder.path)
 
 
 def _final_params(states: States) -> Any:

@@ -1,0 +1,197 @@
+"""Every availability model answers the same questions: who is here, at any round, and for which smallest E."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
+
+import fedlatest.availability
+from fedlatest import (
+    ConfigError,
+    Interval,
+    alternating,
+    always,
+    bernoulli,
+    both,
+    diurnal,
+    either,
+    label_rates,
+    lifetime,
+    markov,
+    restrict,
+    shift,
+    sine,
+    trace,
+    windows,
+)
+from fedlatest.availability import Availability
+
+NUM_CLIENTS = 6
+HORIZON = 60
+MILLION = 10**6
+HALF = np.arange(NUM_CLIENTS) < 3  # the first group: clients 0, 1, 2
+RATES = [1.0, 0.0, 0.5, 0.2, 0.8, 0.9]  # client 0 is certain, client 1 impossible
+INTERVALS = [Interval(0, 0, 5), Interval(1, 3, 9), Interval(3, 50, 70), Interval(4, 2, 3), Interval(4, 8, 40)]
+
+MODELS: dict[str, Callable[[], Availability]] = {
+    "always": lambda: always(NUM_CLIENTS),
+    "diurnal": lambda: diurnal(HALF, period=4),
+    "alternating": lambda: alternating(HALF, t1=3, t2=2),
+    "windows": lambda: windows([0, 8, 16.5, 22, 12, 9], hours=[8, 9, 1, 20, 4, 1], rounds_per_day=24),
+    "bernoulli": lambda: bernoulli(RATES),
+    "markov": lambda: markov(RATES, correlation=3),
+    "sine": lambda: sine(RATES, amplitude=0.4, period=7, phase=0.25),
+    "label_rates": lambda: label_rates([0, 1, 2, 2, 0, 1], [1.0, 0.0, 0.4]),
+    "trace": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS),
+    "trace that wraps": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS, wrap=True),
+    "lifetime": lambda: lifetime([0, 10, 30, 70, 0, 0], departure=[2**31 - 1, 2**31 - 1, 50, 90, 0, MILLION]),
+    "both": lambda: both(bernoulli(RATES), diurnal(HALF, period=4)),
+    "either": lambda: either(lifetime([0, 5, 9, 2, 0, 50], departure=20), bernoulli(RATES)),
+    "shift": lambda: shift(diurnal(HALF, period=4), rounds=5),
+    "restrict": lambda: restrict(markov(np.ones(NUM_CLIENTS), correlation=2), HALF),
+}
+
+# Who is here in round 10**6, worked out by hand ("?" is left to chance).
+AT_A_MILLION = {
+    "always": "111111",
+    "diurnal": "111000",  # 10**6 mod 8 = 0: the first group's first round
+    "alternating": "111000",  # 10**6 mod 5 = 0
+    "windows": "010100",  # 10**6 mod 24 = 16, so 16:00: within 8-17 and 22-18; 16:30 is to come, 12-16 just over
+    "bernoulli": "10????",
+    "markov": "10????",
+    "sine": "?0????",  # with amplitude 0.4 even a rate of 1 swings
+    "label_rates": "10??10",
+    "trace": "000000",  # it ended in round 70
+    "trace that wraps": "000100",  # 10**6 mod 70 = 50, the first round of 50-70
+    "lifetime": "110000",  # client 5's departure is this very round
+    "both": "10?000",
+    "either": "10????",  # all lifetimes have ended, so only the coins are left
+    "shift": "000111",  # (10**6 + 5) mod 8 = 5: the second block, 4-7
+    "restrict": "111000",
+}
+
+available = jax.jit(lambda model, round, seed: model.available(round, seed))
+every_model = pytest.mark.parametrize("name", MODELS)
+Table = npt.NDArray[np.bool_]
+
+
+def smallest_e(table: Table) -> int | None:
+    """The smallest E such that each client is in every window of E successive rounds inside the horizon."""
+    for size in range(1, len(table) + 1):
+        if all(table[first : first + size].any(axis=0).all() for first in range(len(table) - size + 1)):
+            return size
+    return None
+
+
+def test_every_public_model_is_in_the_table() -> None:
+    factories = {name for name in fedlatest.availability.__all__ if name.islower()} - {"read_trace", "write_trace"}
+    assert factories <= MODELS.keys()
+    assert MODELS.keys() == AT_A_MILLION.keys()
+
+
+@every_model
+def test_one_true_or_false_per_client(name: str) -> None:
+    model = MODELS[name]()
+    here = model.available(0, seed=0)
+    assert model.num_clients == NUM_CLIENTS
+    assert here.shape == (NUM_CLIENTS,)
+    assert here.dtype == np.dtype(bool)
+    table = model.table(HORIZON)
+    assert table.shape == (HORIZON, NUM_CLIENTS)
+    assert table.dtype == np.dtype(bool)
+
+
+@every_model
+@pytest.mark.parametrize("round", [0, 17, MILLION])
+def test_the_same_question_has_the_same_answer(name: str, round: int) -> None:
+    """Asked twice, of a model made anew, or in a compiled program."""
+    model = MODELS[name]()
+    here = model.available(round, seed=5).tolist()
+    assert model.available(round, seed=5).tolist() == here
+    assert MODELS[name]().available(round, seed=5).tolist() == here
+    assert available(model, jnp.int32(round), jnp.uint32(5)).tolist() == here
+
+
+@every_model
+def test_any_round_needs_no_history(name: str) -> None:
+    """Rounds asked for one by one, in a random order and with the round traced, equal the table in its order."""
+    model = MODELS[name]()
+    table = model.table(HORIZON, seed=3)
+    for round in np.random.default_rng(0).permutation(HORIZON):
+        assert available(model, jnp.int32(round), jnp.uint32(3)).tolist() == table[round].tolist()
+
+
+@every_model
+def test_rounds_near_a_million_need_no_history(name: str) -> None:
+    model = MODELS[name]()
+    table = shift(model, rounds=MILLION - 8).table(16, seed=3)
+    for row in np.random.default_rng(0).permutation(16):
+        assert available(model, jnp.int32(MILLION - 8 + row), jnp.uint32(3)).tolist() == table[row].tolist()
+
+
+@every_model
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_round_a_million(name: str, seed: int) -> None:
+    here = available(MODELS[name](), jnp.int32(MILLION), jnp.uint32(seed))
+    for expected, seen in zip(AT_A_MILLION[name], here.tolist(), strict=True):
+        assert expected == "?" or (expected == "1") is seen
+
+
+@every_model
+@pytest.mark.parametrize("horizon", [1, 7, HORIZON])
+def test_smallest_e_equals_brute_force(name: str, horizon: int) -> None:
+    model = MODELS[name]()
+    table = model.table(HORIZON, seed=4)[:horizon]
+    assumption = model.assumption(horizon, seed=4)
+    assert assumption.horizon == horizon
+    assert assumption.smallest_e == smallest_e(table)
+    assert assumption.never_available.tolist() == np.flatnonzero(~table.any(axis=0)).tolist()
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Replay(Availability):
+    """A table as it is: for tables that no other model makes."""
+
+    rows: jax.Array  # bool[rounds, N]
+
+    @property
+    def num_clients(self) -> int:
+        return self.rows.shape[1]
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        del seed
+        return self.rows[jnp.asarray(round)]
+
+
+@given(table=arrays.arrays(bool, (12, 2)), horizon=st.integers(1, 12))
+def test_smallest_e_of_any_table(table: Table, horizon: int) -> None:
+    assumption = Replay(jnp.asarray(table)).assumption(horizon)
+    assert assumption.smallest_e == smallest_e(table[:horizon])
+    assert assumption.never_available.tolist() == np.flatnonzero(~table[:horizon].any(axis=0)).tolist()
+
+
+def test_longest_absence_by_hand() -> None:
+    """Absences of 2 in the middle, 3 at the end, and all 6 rounds: E would be 4, but the last client is never here."""
+    table = np.array([[1, 0, 0, 1, 0, 1], [1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]], bool).T
+    assumption = Replay(jnp.asarray(table)).assumption(6)
+    assert assumption.longest_absence.tolist() == [2, 3, 6]
+    assert assumption.smallest_e is None
+    assert assumption.never_available.tolist() == [2]
+    assert Replay(jnp.asarray(table[:, :2])).assumption(6).smallest_e == 4
+    assert Replay(jnp.asarray(table[:, :1])).assumption(6).smallest_e == 3
+
+
+@pytest.mark.parametrize("horizon", [0, -1])
+def test_no_horizon_is_an_error(horizon: int) -> None:
+    with pytest.raises(ConfigError, match=f"^horizon={horizon}:"):
+        always(1).assumption(horizon)

@@ -1,0 +1,174 @@
+"""A Federation of three clients and six samples: what it says of itself, and which data it refuses."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlatest import DataError, Federation, Samples, by_client, iid
+
+FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
+LABELS = np.array([0, 1, 2, 2, 1, 1], np.int32)
+# Client 10 owns sample 3, client 11 the samples 5, 0 and 1, client 12 the samples 2 and 4.
+SMALL = Federation(
+    name="small",
+    features=FEATURES,
+    labels=LABELS,
+    test_features=np.zeros((2, 2), np.float32),
+    test_labels=np.array([0, 1], np.int32),
+    order=np.array([3, 5, 0, 1, 2, 4], np.int32),
+    offsets=np.array([0, 1, 4, 6]),
+    ids=np.array([10, 11, 12], np.int32),
+)
+
+
+def changed(array: Any, place: Any, value: Any) -> Any:
+    copy = np.array(array)
+    copy[place] = value
+    return copy
+
+
+def test_what_it_says_of_itself() -> None:
+    assert SMALL.num_clients == 3
+    assert SMALL.num_labels == 3
+    assert SMALL.sizes.tolist() == [1, 3, 2]
+
+
+def test_labels_are_counted_over_training_and_test() -> None:
+    assert replace(SMALL, test_labels=np.array([0, 7], np.int32)).num_labels == 8
+
+
+def test_weights_are_shares_of_the_samples_times_n() -> None:
+    """1, 3 and 2 of 6 samples, times 3 clients."""
+    assert SMALL.weights.tolist() == [0.5, 1.5, 1.0]
+    assert SMALL.weights.dtype == np.dtype(np.float32)
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30))
+def test_weights_are_1_on_average(sizes: list[int]) -> None:
+    """In float32, each weight is rounded by at most 2^-24 of itself, so their mean by no more than that.
+
+    2^-50 more is for the few roundings of the division in float64.
+    """
+    rounding = 2**-24 + 2**-50
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    data = Samples("any", np.zeros((owners.size, 1), np.float32), owners, np.zeros((1, 1), np.float32), owners[:1])
+    weights = data.deal(by_client(owners)).weights.astype(float)
+    assert weights.mean() == pytest.approx(1, rel=rounding)
+    assert weights == pytest.approx(np.array(sizes) * len(sizes) / sum(sizes), rel=rounding)
+
+
+def test_client_labels_are_the_most_frequent_and_the_lowest_of_equals() -> None:
+    """Client 10 holds a 2; client 11 holds 1, 0, 1; client 12 holds 2 and 1, of which 1 is the lower."""
+    assert SMALL.client_labels().tolist() == [2, 1, 1]
+
+
+def test_ids_are_positions_unless_given() -> None:
+    assert replace(SMALL, ids=np.zeros(0, np.int32)).ids.tolist() == [0, 1, 2]
+
+
+def test_pooled_is_the_same_data_with_one_client() -> None:
+    pooled = SMALL.pooled()
+    assert pooled.num_clients == 1
+    assert pooled.offsets.tolist() == [0, 6]
+    assert pooled.order.tolist() == SMALL.order.tolist()
+    assert pooled.ids.tolist() == [0]
+    assert pooled.weights.tolist() == [1.0]
+    assert pooled.client_labels().tolist() == [1]  # three of the six
+    before, after = SMALL.checksums(), pooled.checksums()
+    assert (before["train"], before["test"]) == (after["train"], after["test"])
+    assert before["partition"] != after["partition"]
+
+
+def test_samples_are_dealt_to_the_partitions_clients() -> None:
+    data = Samples("dealt", FEATURES, LABELS, SMALL.test_features, SMALL.test_labels)
+    partition = iid(LABELS, num_clients=2, seed=0)
+    federation = data.deal(partition)
+    assert federation.name == "dealt"
+    assert federation.sizes.tolist() == [3, 3]
+    assert federation.order.tolist() == partition.order.tolist()
+    assert federation.features is FEATURES
+
+
+def test_checksums_are_those_of_the_content() -> None:
+    again = replace(SMALL, name="other", features=FEATURES.copy(), order=SMALL.order.copy())
+    assert again.checksums() == SMALL.checksums()
+    transposed_in_memory = replace(SMALL, features=np.asfortranarray(FEATURES))
+    assert transposed_in_memory.checksums() == SMALL.checksums()
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a feature": ("train", {"features": changed(FEATURES, (3, 1), 7.5)}),
+    "a label": ("train", {"labels": changed(LABELS, 5, 0)}),
+    "the features' type": ("train", {"features": FEATURES.astype(np.float64)}),
+    "a test feature": ("test", {"test_features": changed(SMALL.test_features, (1, 0), 1)}),
+    "a test label": ("test", {"test_labels": np.array([0, 2], np.int32)}),
+    "a sample's owner": ("partition", {"order": np.array([5, 3, 0, 1, 2, 4], np.int32)}),
+    "a client's size": ("partition", {"offsets": np.array([0, 2, 4, 6])}),
+    "a client's id": ("partition", {"ids": np.array([10, 11, 13], np.int32)}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_checksums_change_with_what_they_cover_and_nothing_else(change: str) -> None:
+    part, fields = CHANGES[change]
+    before, after = SMALL.checksums(), replace(SMALL, **fields).checksums()
+    assert before.keys() == after.keys() == {"train", "test", "partition"}
+    assert {name for name in before if before[name] != after[name]} == {part}
+
+
+def test_features_may_be_a_tree() -> None:
+    tree = {"pixels": FEATURES, "words": np.arange(6)}
+    test_tree = {"pixels": SMALL.test_features, "words": np.arange(2)}
+    federation = replace(SMALL, features=tree, test_features=test_tree)
+    assert federation.checksums()["train"] != SMALL.checksums()["train"]
+    with pytest.raises(DataError, match="training sample 2 holds NaN"):
+        replace(federation, features={"pixels": changed(FEATURES, (2, 0), np.nan), "words": np.arange(6)})
+    with pytest.raises(DataError, match=r"features and labels differ in length \(\[5, 6\]\)"):
+        replace(federation, features={"pixels": FEATURES, "words": np.arange(5)})
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "NaN": ("training sample 4 holds NaN or infinity", {"features": changed(FEATURES, (4, 1), np.nan)}),
+    "infinity": ("training sample 0 holds NaN or infinity", {"features": changed(FEATURES, (0, 0), -np.inf)}),
+    "NaN in the test set": (
+        "test sample 1 holds NaN or infinity",
+        {"test_features": changed(SMALL.test_features, (1, 0), np.nan)},
+    ),
+    "fewer labels": ("features and labels differ in length ([5, 6])", {"labels": LABELS[:5]}),
+    "fewer test labels": ("test features and labels differ in length", {"test_labels": LABELS[:1]}),
+    "offsets not from 0": ("offsets must run from 0", {"offsets": np.array([1, 2, 4, 6])}),
+    "offsets past the end": ("offsets must run from 0", {"offsets": np.array([0, 1, 4, 7])}),
+    "offsets before the end": ("offsets must run from 0", {"offsets": np.array([0, 1, 4, 5])}),
+    "no clients": ("offsets must run from 0", {"offsets": np.array([0]), "ids": np.zeros(0, np.int32)}),
+    "an empty client": ("client 11 holds no sample", {"offsets": np.array([0, 1, 1, 6])}),
+    "offsets that go back": ("client 12 holds no sample", {"offsets": np.array([0, 1, 7, 6])}),
+    "one id twice": ("ids must name each of the 3 clients once", {"ids": np.array([4, 5, 4], np.int32)}),
+    "too few ids": ("ids must name each of the 3 clients once", {"ids": np.array([4, 5], np.int32)}),
+    "a sample that is not there": ("`order` points outside the samples", {"order": changed(SMALL.order, 0, 6)}),
+    "a sample before the first": ("`order` points outside the samples", {"order": changed(SMALL.order, 0, -1)}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    message, fields = REFUSED[case]
+    with pytest.raises(DataError, match="^" + re.escape(f"small: {message}")):
+        replace(SMALL, **fields)
+
+
+UNNOTICED: dict[str, dict[str, Any]] = {
+    "a sample with two owners": {"order": np.array([3, 3, 0, 1, 2, 4], np.int32)},
+    "a negative label": {"labels": changed(LABELS, 0, -1)},
+    "test features of another width": {"test_features": np.zeros((2, 3), np.float32)},
+}
+
+
+@pytest.mark.parametrize("case", UNNOTICED)
+def test_more_is_refused(case: str) -> None:
+    with pytest.raises(DataError):
+        replace(SMALL, **UNNOTICED[case])
