@@ -1,6 +1,8 @@
 """What all tests share: no deadlines (the first call of a function compiles), and where the full data is."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -8,9 +10,11 @@ import jax
 import pytest
 from hypothesis import settings
 
-# Many tests compile the same small programs: one compilation serves them all.
-_cache = tempfile.TemporaryDirectory()
-jax.config.update("jax_compilation_cache_dir", _cache.name)
+# Many tests compile the same small programs: one compilation serves them all, in every worker.
+if "FEDLATEST_TEST_CACHE" not in os.environ:
+    os.environ["FEDLATEST_TEST_CACHE"] = tempfile.mkdtemp(prefix="fedlatest-tests-")
+    atexit.register(shutil.rmtree, os.environ["FEDLATEST_TEST_CACHE"], ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", os.environ["FEDLATEST_TEST_CACHE"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -122,3 +122,15 @@ def test_list_names_everything(tmp_path: Path) -> None:
     for name in ("quickstart", "mnist", "fedlaavg", "sequential", "diurnal", "markov", "lifetime", "trace", "mu=1.0"):
         assert name in done.stdout
     assert fedlatest("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
+
+
+def test_forced_recipe_can_be_resumed_after_a_cut(tmp_path: Path) -> None:
+    """--force removes all runs of the recipe before the first, so a cut leaves nothing old behind."""
+    assert fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=tmp_path).returncode == 0
+    for name in ("fedavg", "sequential"):
+        RunFolder(tmp_path / "q" / name).clear()  # as if cut: some runs are missing
+    other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
+    assert fedlatest(*other, "--resume", cwd=tmp_path).returncode == 1
+    assert fedlatest(*other, "--force", cwd=tmp_path).returncode == 0
+    periods = {RunFolder(tmp_path / "q" / n).manifest["config"]["recipe"]["period"] for n in ("fedlaavg", "sequential")}
+    assert periods == {7}

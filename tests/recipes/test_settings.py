@@ -90,3 +90,23 @@ def test_quickstart_runs_four_algorithms() -> None:
     assert {experiment.values["period"] for experiment in experiments} == {7}
     with pytest.raises(ConfigError, match="algorithm: quickstart runs fedlaavg"):
         RECIPES["quickstart"].experiments(["algorithm=naive"])
+
+
+def test_everyone_takes_part_when_participation_is_1() -> None:
+    """The paper's beta = 1.0; unless an availability, or a key of one, is named."""
+    assert RECIPES["mnist"].experiments(["participation=1.0"])[0].values["availability"] == "always"
+    for told in ("availability=diurnal", "period=50"):
+        values = RECIPES["mnist"].experiments(["participation=1.0", told])[0].values
+        assert values["availability"] == "diurnal"
+
+
+def test_a_recipes_default_is_for_its_own_component() -> None:
+    """`period` is 100 for the paper's diurnal blocks; sine keeps its own 20."""
+    assert resolve(DEFAULTS, ["availability=sine"])["period"] == 20
+
+
+def test_quickstart_passes_a_key_to_those_who_have_it() -> None:
+    experiments = {e.name: e.values for e in RECIPES["quickstart"].experiments(["empty_round=hold", "weighting=none"])}
+    assert experiments["fedlaavg"]["empty_round"] == "hold"
+    assert experiments["fedavg"]["weighting"] == experiments["fedprox"]["weighting"] == "none"
+    assert "weighting" not in experiments["sequential"]

@@ -14,7 +14,19 @@ import jax
 import numpy as np
 import pytest
 
-from fedlatest import Progress, Result, RunFolder, RunFolderError, bernoulli, fedlaavg, naive, simulate
+from fedlatest import (
+    ConfigError,
+    MissingExtraError,
+    Progress,
+    Result,
+    RunFolder,
+    RunFolderError,
+    bernoulli,
+    fedlaavg,
+    naive,
+    simulate,
+    softmax_cross_entropy,
+)
 from fedlatest.runs.files import save_tree
 from fedlatest.runs.metrics import Metrics
 from tests.problems import MODEL, small_federation
@@ -193,3 +205,66 @@ def test_full_disk_while_checkpointing(
     assert not list((tmp_path / "cut").glob(".*draft"))
     play(tmp_path / "cut", resume=True)
     assert_identical(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_another_availability_or_loss_is_refused(tmp_path: Path) -> None:
+    """They are not in the caller's configuration, but they are the experiment."""
+    play(tmp_path)
+    with pytest.raises(RunFolderError, match="another configuration \\(availability was 'blake2b:"):
+        simulate(FEDERATION, MODEL, fedlaavg(), bernoulli(np.full(8, 0.5)), out=tmp_path, resume=True, **OPTIONS)
+    other = softmax_cross_entropy._replace(name="mine")
+    with pytest.raises(RunFolderError, match="loss was 'softmax_cross_entropy', now 'mine'"):
+        play(tmp_path, resume=True, loss=other)
+
+
+def test_killed_while_beginning(tmp_path: Path) -> None:
+    """Left behind by a kill: a draft of the manifest, or everything but the manifest. A new run may begin there."""
+    (tmp_path / ".manifest.json.draft").write_text("{")
+    (tmp_path / "metrics.csv").write_text("seed,")
+    play(tmp_path)
+    assert RunFolder(tmp_path).finished
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
+    """A listener of the first run tries to resume the same folder, as a second process would."""
+
+    def intrude(progress: Progress) -> None:
+        if progress.round == 5:
+            with pytest.raises(RunFolderError, match="another process is running here"):
+                play(tmp_path, resume=True)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, listener=intrude)
+    play(tmp_path, resume=True)  # the first has let go
+    assert RunFolder(tmp_path).finished
+
+
+def test_a_resumed_run_may_regroup_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint made with seeds taking turns (CPU) goes on with seeds side by side (GPU), equal to rounding."""
+    play(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path / "cut", listener=interrupt_at(10))
+    monkeypatch.setattr("fedlatest.simulation.engine._groups", lambda seeds: [list(seeds)])
+    play(tmp_path / "cut", resume=True)
+    one, other = (RunFolder(tmp_path / name).metrics().column("train_loss") for name in ("whole", "cut"))
+    np.testing.assert_allclose(one, other, rtol=1e-4)
+
+
+def test_force_checks_before_it_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard is missing, or the configuration cannot be stored: the finished run is still there."""
+    play(tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedlatest\[tensorboard\]'"):
+        play(tmp_path, force=True, tensorboard=True)
+    with pytest.raises(ConfigError, match="only numbers, texts"):
+        play(tmp_path, force=True, config={"where": tmp_path})
+    assert RunFolder(tmp_path).finished
+
+
+def test_out_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunFolderError, match="cannot hold a run"):
+        play(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

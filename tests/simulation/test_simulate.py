@@ -248,3 +248,53 @@ def test_force_removes_only_what_a_run_wrote(tmp_path: Path) -> None:
 def test_tensorboard(tmp_path: Path) -> None:
     play(out=tmp_path, tensorboard=True, seeds=(0, 7))
     assert len(list(tmp_path.glob("tensorboard/seed-*/events*"))) == 2
+
+
+def test_bound_is_over_all_seeds_and_only_where_the_lemma_applies(tmp_path: Path) -> None:
+    """Coins fall differently for each seed; E is the largest of theirs. FedAvg has no bound, pooled data no E."""
+    coins = bernoulli(np.full(8, 0.3))
+    play(availability=coins, out=tmp_path / "a", seeds=(0, 1, 2, 3), rounds=60)
+    facts = RunFolder(tmp_path / "a").manifest["availability"]
+    found = [coins.assumption(60, seed).smallest_e or 0 for seed in range(4)]
+    assert facts["smallest_e"] == max(found) > min(found)
+    assert facts["largest_staleness"] <= facts["staleness_bound"] == 3 * max(found) - 1
+    play(fedavg(), out=tmp_path / "b")
+    assert RunFolder(tmp_path / "b").manifest["availability"]["staleness_bound"] is None
+    play(sequential(), out=tmp_path / "c")
+    assert RunFolder(tmp_path / "c").manifest["availability"]["smallest_e"] is None
+
+
+def test_low_precision_models_keep_their_type() -> None:
+    half = Model(
+        lambda key: {"w": jnp.zeros((4, 3), jnp.bfloat16)},
+        lambda params, features: (features.astype(jnp.bfloat16) @ params["w"]).astype(jnp.float32),
+    )
+    for algorithm in (fedlaavg(), fedavg()):
+        result = simulate(FEDERATION, half, algorithm, PATTERN, rounds=4, cohort_size=3)
+        assert result.params["w"].dtype == jnp.bfloat16
+        assert np.abs(result.params["w"].astype(np.float32)).max() > 0
+
+
+def test_too_few_outputs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the model has 2 outputs, the data 3 labels"):
+        simulate(FEDERATION, mlp(num_features=4, num_classes=2), fedlaavg(), PATTERN, rounds=1, cohort_size=3)
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_starts() -> None:
+    """8 clients that each remember a model of 2^37 numbers: 4 TiB, said in GiB."""
+    huge = Model(lambda key: {"w": jnp.zeros((2**34, 8))}, lambda params, features: features[:, :3])
+    with pytest.raises(ConfigError, match=r"needs \d{4,}\.\d GiB of memory, this device has .* fewer clients"):
+        simulate(FEDERATION, huge, fedlaavg(), PATTERN, rounds=1, cohort_size=3)
+
+
+def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
+    play(out=tmp_path, seeds=np.arange(2), learning_rate=np.float32(0.25), num_local_steps=np.int64(2))
+    assert RunFolder(tmp_path).manifest["seeds"] == [0, 1]
+
+
+def test_time_left_leaves_compilation_out() -> None:
+    """Blocks of 50 and of 10 rounds: no estimate until one length has come a second time."""
+    heard: list[Progress] = []
+    play(listener=heard.append, rounds=180, evaluate_every=60)
+    assert [progress.seconds_left is None for progress in heard] == [True, True, True, False, False, False, False]
+    assert all((progress.seconds_left or 0) < 5 for progress in heard)

@@ -86,7 +86,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a run put here, and nothing else; the manifest goes last, so that a kill can be repeated."""
-        strangers = [path for path in self.path.glob("*") if path.name not in (*OWN_FILES, *OWN_FOLDERS)]
+        own = {*OWN_FILES, *OWN_FOLDERS}
+        strangers = [path for path in self.path.glob("*") if path.name not in own and path.suffix != DRAFT]
         if strangers and not self.exists:
             raise RunFolderError(f"{self.path}: is not empty and holds no run; choose another --out")
         for name in OWN_FOLDERS:

@@ -1,0 +1,43 @@
+"""The examples run, and say what they promise."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_own_model() -> None:
+    """FedLaAvg ends steady, FedAvg follows whoever is there."""
+    lows = {
+        name: float(low) for name, low in re.findall(r"(\w+): [\d.]+, from ([\d.]+) to [\d.]+", run("own_model.py"))
+    }
+    assert lows["fedlaavg"] > lows["fedavg"] + 0.02
+
+
+@pytest.mark.parametrize(("name", "package"), [("flax_model.py", "flax"), ("equinox_model.py", "equinox")])
+def test_other_libraries(name: str, package: str) -> None:
+    pytest.importorskip(package)
+    output = run(name)
+    if name == "flax_model.py":
+        assert float(re.findall(r"test accuracy ([\d.]+)", output)[0]) > 0.8
+    else:
+        predicted, true = (re.findall(r"\d", part) for part in output.removeprefix("predicted").split("true"))
+        assert sum(p == t for p, t in zip(predicted, true, strict=True)) >= 7
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "__init__.py", "own_model.py", "flax_model.py", "equinox_model.py",
+    }  # fmt: skip
