@@ -24,7 +24,7 @@ CASES: dict[str, tuple[int, int]] = {  # name: (clients, samples a client)
     "fedavg in fedlatest, N=1,000": (1_000, 60),
     "NumPy loop over clients, N=1,000": (1_000, 60),
 }
-BLOCK = 20
+BLOCK = 50
 
 
 def compiled(num_clients: int, samples: int, algorithm: str) -> Callable[[], None]:
@@ -124,7 +124,7 @@ def measure(case: str, repeats: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=CASES, help="measure one case in this process and print it as JSON")
-    parser.add_argument("--repeats", type=int, default=10, help="blocks of 20 rounds to time (default 10)")
+    parser.add_argument("--repeats", type=int, default=10, help="blocks of rounds to time (default 10)")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(measure(options.case, options.repeats)))

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -237,9 +238,10 @@ def _clear_the_way(root: Path, folders: list[RunFolder], *, resume: bool, force:
 def _use_device(device: str | None) -> None:
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"--device {device}: choose cpu or gpu")
-    # One thread trains the small models of a cohort faster than several: XLA would split every little product, and the
-    # threads would spend their time waiting for each other. Read when JAX first starts; a user's own value stands.
-    os.environ.setdefault("NPROC", "1")
+    if device == "cpu" or not entry_points(group="jax_plugins"):  # where accelerators plug in
+        # One thread trains the small models of a cohort faster than several: XLA would split every little product, and
+        # the threads would wait for each other. Read when JAX first starts; a user's own value stands.
+        os.environ.setdefault("NPROC", "1")
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if device == "gpu" and jax.default_backend() != "gpu":

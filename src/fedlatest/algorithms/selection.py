@@ -19,7 +19,7 @@ def oldest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
     Two passes: the first finds the K-th lowest R_i, the second takes everyone below it and draws lots among the equals.
     """
     age = jnp.where(available, facts.round - facts.last_round, 0).astype(jnp.float32)  # >= 1 when available
-    threshold = age[lax.top_k(age, facts.cohort_size)[1][-1]]  # by index: XLA sorts everything if only values are read
+    threshold = jnp.min(lax.top_k(age, facts.cohort_size)[0])  # not [-1]: XLA would then sort all N
     lots = _lots(facts, facts.last_round)
     rank = jnp.where(age > threshold, jnp.inf, jnp.where(age == threshold, lots, 0.0))
     return _best(jnp.where(available, rank, -1.0), facts.cohort_size)

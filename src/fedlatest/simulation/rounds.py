@@ -25,7 +25,6 @@ from fedlatest.availability import Availability
 from fedlatest.simulation.local import LossOfBatch, Placed, batch_rows, train
 
 NEVER = -1
-MOST_UNROLLED = 16
 
 
 @dataclass(frozen=True)
@@ -205,12 +204,7 @@ def _masked(mask: jax.Array, tree: Any) -> Any:
 
 
 def _sum(tree: Any) -> Any:
-    """Sum over the slots. A few are added one by one: XLA then fuses the additions with what made the terms."""
-
-    def total(leaf: jax.Array) -> jax.Array:
-        return sum(leaf[1:], leaf[0]) if leaf.shape[0] <= MOST_UNROLLED else jnp.sum(leaf, axis=0)
-
-    return jax.tree.map(total, tree)
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), tree)
 
 
 def _finite(tree: Any) -> jax.Array:
