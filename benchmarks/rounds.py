@@ -1,6 +1,6 @@
 """Time and memory of a round: `make bench`.
 
-The default MNIST setting (K=100, C=10, batch 5, logistic regression 784 x 10) on generated data, without evaluation,
+The default MNIST setting (K=100, C=10, batch 5, logistic regression 784 x 10) on generated pixels, without evaluation,
 each case in a process of its own: the compiled simulator at N = 1000 and N = 100,000, and a plain NumPy loop over
 clients.
 """
@@ -31,6 +31,7 @@ def compiled(num_clients: int, samples: int, algorithm: str) -> Callable[[], Non
     """A block of rounds of the simulator."""
     from fedlatest import Federation, diurnal, logistic
     from fedlatest.algorithms import ALGORITHMS
+    from fedlatest.data.pixels import pixels
     from fedlatest.models import softmax_cross_entropy
     from fedlatest.simulation import Engine, Training
 
@@ -38,7 +39,7 @@ def compiled(num_clients: int, samples: int, algorithm: str) -> Callable[[], Non
     rows = num_clients * samples
     federation = Federation(
         name="generated",
-        features=rng.random((rows, PIXELS), dtype=np.float32),
+        features=pixels(rng.integers(0, 256, (rows, PIXELS), dtype=np.uint8)),
         labels=rng.integers(0, CLASSES, rows, dtype=np.int32),
         test_features=rng.random((10, PIXELS), dtype=np.float32),
         test_labels=np.arange(10, dtype=np.int32),

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fedlatest.data.idx import read_idx
+from fedlatest.data.pixels import pixels
 from fedlatest.data.samples import Samples
 from fedlatest.errors import DataError
 
@@ -42,15 +42,11 @@ def load_mnist(folder: Path | None = None) -> Samples:
         )
     return Samples(
         "mnist",
-        _pixels(train_images),
+        pixels(train_images.reshape(len(train_images), -1)),
         train_labels.astype(np.int32),
-        _pixels(test_images),
+        pixels(test_images.reshape(len(test_images), -1)),
         test_labels.astype(np.int32),
     )
-
-
-def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
 
 
 def _default_files() -> list[Path]:

@@ -17,6 +17,7 @@ from fedlatest.models import Loss, Model
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.local import place
 from fedlatest.simulation.rounds import NEVER, Record, Rules, Setting, State, average_error, play_block, start
+from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
 
 States = list[State]
@@ -77,7 +78,7 @@ class Engine:
             clients_at_once=clients_at_once or _clients_at_once(model, training.cohort_size),
         )
         self.setting = Setting(place(federation), availability, jnp.float32(training.learning_rate))
-        self.test = jax.tree.map(jnp.asarray, (federation.test_features, federation.test_labels))
+        self.test = jax.tree.map(jnp.asarray, (compact(federation.test_features), federation.test_labels))
         self._advance = jax.jit(self._play, static_argnames="num_rounds", donate_argnames="state")
         self._measure = jax.jit(self._score)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedlatest.models import Loss
+from fedlatest.simulation.storage import expand
 
 ROWS_AT_ONCE = 2000
 
@@ -27,7 +28,7 @@ def evaluate(
 
     def tally(first: jax.Array | int, rows: int) -> Score:
         part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, rows), (features, labels))
-        outputs = apply(params, part[0])
+        outputs = apply(params, expand(part[0]))
         return Score(
             jnp.sum(loss.per_sample(outputs, part[1])),
             jnp.sum(loss.correct(outputs, part[1]).astype(jnp.float32)),

@@ -9,6 +9,7 @@ from jax import lax
 
 from fedlatest.algorithms.base import Algorithm, ClientFacts, Contribution, Params
 from fedlatest.data import Federation
+from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits, permute
 
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
@@ -17,7 +18,7 @@ LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
 class Placed(NamedTuple):
     """A federation on the device: samples in client order, and where each client's begin."""
 
-    features: Any  # [samples, ...]
+    features: Any  # [samples, ...], compact
     labels: jax.Array  # [samples, ...]
     starts: jax.Array  # [N]
     sizes: jax.Array  # [N]
@@ -27,7 +28,7 @@ class Placed(NamedTuple):
 
 def place(federation: Federation) -> Placed:
     """Put a federation on the device, each client's samples side by side."""
-    data = (federation.features, federation.labels)
+    data = (compact(federation.features), federation.labels)
     features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), data)
     return Placed(
         features,
@@ -69,7 +70,7 @@ def train(
 
     def step(local: Params, batch: jax.Array) -> tuple[Params, None]:
         features, labels = jax.tree.map(lambda leaf: leaf[batch], (samples.features, samples.labels))
-        gradient = jax.grad(loss)(local, features, labels)
+        gradient = jax.grad(loss)(local, expand(features), labels)
         descent = algorithm.direction(gradient, local, broadcast, memory, facts)
         return jax.tree.map(lambda x, d: x - (learning_rate * d).astype(x.dtype), local, descent), None
 
