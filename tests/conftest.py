@@ -10,6 +10,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("NPROC", "1")  # as the command line does: small models, one thread
+
 # Many tests compile the same small programs: one compilation serves them all, in every worker.
 if "FEDLATEST_TEST_CACHE" not in os.environ:
     os.environ["FEDLATEST_TEST_CACHE"] = tempfile.mkdtemp(prefix="fedlatest-tests-")

@@ -16,11 +16,8 @@ from fedlatest.streams import Purpose, bits
 FOREVER = np.iinfo(np.int32).max
 
 
-@register_dataclass
 @dataclass(frozen=True)
-class Both(Availability):
-    """Here when both models say so."""
-
+class _Pair(Availability):
     left: Availability
     right: Availability
 
@@ -28,28 +25,31 @@ class Both(Availability):
     def num_clients(self) -> int:
         """N."""
         return self.left.num_clients
+
+    def _ask(self, round: ArrayLike, seed: ArrayLike) -> tuple[jax.Array, jax.Array]:
+        """What each says, with a seed of its own: no two models by chance toss the same coins, however nested."""
+        own = [bits(seed, Purpose.COMPOSITION, part) for part in (0, 1)]
+        return self.left.available(round, own[0]), self.right.available(round, own[1])
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Both(_Pair):
+    """Here when both models say so."""
 
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """left and right."""
-        return self.left.available(round, _own(seed, 0)) & self.right.available(round, _own(seed, 1))
+        return jnp.logical_and(*self._ask(round, seed))
 
 
 @register_dataclass
 @dataclass(frozen=True)
-class Either(Availability):
+class Either(_Pair):
     """Here when one of the models says so."""
-
-    left: Availability
-    right: Availability
-
-    @property
-    def num_clients(self) -> int:
-        """N."""
-        return self.left.num_clients
 
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """left or right."""
-        return self.left.available(round, _own(seed, 0)) | self.right.available(round, _own(seed, 1))
+        return jnp.logical_or(*self._ask(round, seed))
 
 
 @register_dataclass
@@ -164,11 +164,6 @@ def lifetime(arrival: Values, *, departure: Values = FOREVER) -> Availability:
         if wrong.any():
             raise ConfigError(f"{name}={rounds[wrong][0]}: must be a round in 0 .. {FOREVER}")
     return Lifetime(jnp.asarray(first, jnp.int32), jnp.asarray(end, jnp.int32))
-
-
-def _own(seed: ArrayLike, part: int) -> jax.Array:
-    """A seed of its own for each part, so that no two models by chance toss the same coins, however they are nested."""
-    return bits(seed, Purpose.COMPOSITION, part)
 
 
 def _alike(left: Availability, right: Availability) -> tuple[Availability, Availability]:
