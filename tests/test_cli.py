@@ -134,3 +134,12 @@ def test_forced_recipe_can_be_resumed_after_a_cut(tmp_path: Path) -> None:
     assert fedlatest(*other, "--force", cwd=tmp_path).returncode == 0
     periods = {RunFolder(tmp_path / "q" / n).manifest["config"]["recipe"]["period"] for n in ("fedlaavg", "sequential")}
     assert periods == {7}
+
+
+def test_force_with_nonsense_removes_nothing(tmp_path: Path) -> None:
+    assert fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=tmp_path).returncode == 0
+    for nonsense in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
+        done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", *nonsense, cwd=tmp_path)
+        assert done.returncode == 1
+    for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
+        assert RunFolder(tmp_path / "q" / name).finished

@@ -85,11 +85,11 @@ def run(
     _use_device(device)
     samples = chosen.load(data)
     for experiment in experiments:
-        experiment.build(samples)  # complains about nonsense before anything is touched
+        experiment.build(samples)  # complains about nonsense early
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
-    _clear_the_way(root, [RunFolder(folder) for folder in folders], resume=resume, force=force)
-    options = {"seeds": numbers, "resume": resume, "tensorboard": tensorboard}
+    _refuse_what_is_in_the_way(root, folders, allowed=resume or force)
+    options = {"seeds": numbers, "resume": resume, "force": force, "tensorboard": tensorboard}
     try:
         _run_all(experiments, folders, samples, options)
     except KeyboardInterrupt:
@@ -107,8 +107,11 @@ def _run_all(experiments: list[Experiment], folders: list[Path], samples: Sample
     with _Stop() as stop, _Bars() as bars:
         for experiment, folder in zip(experiments, folders, strict=True):
             bars.begin(experiment)
+            rest = folders[1:] if options["force"] and folder == folders[0] else []
 
-            def listen(heard: Heard) -> None:
+            def listen(heard: Heard, rest: list[Path] = rest) -> None:
+                while rest:  # the first run has passed all checks: what is old goes now, so that a cut can be resumed
+                    RunFolder(rest.pop()).empty()
                 bars.hear(heard)
                 if stop.asked:
                     raise KeyboardInterrupt
@@ -224,14 +227,12 @@ def _seeds(seed: int | None, seeds: int | None) -> list[int]:
     return [seed or 0] if seeds is None else list(range(seeds))
 
 
-def _clear_the_way(root: Path, folders: list[RunFolder], *, resume: bool, force: bool) -> None:
-    """Before any work: refuse what is in the way, or with --force remove all of it, so that a cut can be resumed."""
+def _refuse_what_is_in_the_way(root: Path, folders: list[Path], *, allowed: bool) -> None:
+    """Before any work; with --resume or --force only a run where several should go is in the way."""
     if len(folders) > 1 and RunFolder(root).exists:
         raise RunFolderError(f"{root}: is itself a run; this recipe makes several, so choose another --out")
-    for folder in folders:
-        if folder.exists and force:
-            folder.clear()
-        elif folder.exists and not resume:
+    for folder in map(RunFolder, folders):
+        if folder.exists and not allowed:
             folder.refuse()
 
 

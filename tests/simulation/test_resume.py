@@ -268,3 +268,33 @@ def test_out_that_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="cannot hold a run"):
         play(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_files_of_ones_own_are_never_removed(tmp_path: Path) -> None:
+    """A folder without a manifest is no run, even if a file in it is called like a run's."""
+    (tmp_path / "model.safetensors").write_text("mine")
+    for force in (False, True):
+        with pytest.raises(RunFolderError, match="not empty and holds no run"):
+            play(tmp_path, force=force)
+    assert (tmp_path / "model.safetensors").read_text() == "mine"
+
+
+def test_a_folder_at_work_cannot_be_emptied(tmp_path: Path) -> None:
+    def intrude(progress: Progress) -> None:
+        if progress.round == 5:
+            with pytest.raises(RunFolderError, match="another process is running here"):
+                RunFolder(str(tmp_path)).empty()
+
+    play(tmp_path, listener=intrude)
+    assert RunFolder(tmp_path).finished
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    play(tmp_path)
+    (tmp_path / "participation.npz").write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(RunFolderError, match=r"participation\.npz: cannot be read"):
+        RunFolder(tmp_path).participation()
+    for damage, message in ((b"\xff\xfe", "cannot be read"), (b"[]", "is not a manifest")):
+        (tmp_path / "manifest.json").write_bytes(damage)
+        with pytest.raises(RunFolderError, match=message):
+            _ = RunFolder(tmp_path).manifest

@@ -6,21 +6,13 @@ named parts, each a tree like `Params`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 Params = Any
 Contribution = Mapping[str, Params]
-
-
-class Server(Protocol):
-    """What the server keeps between rounds: a NamedTuple of arrays, of which one is the model."""
-
-    @property
-    def params(self) -> Params:
-        """The global model x."""
 
 
 class ModelOnly(NamedTuple):
@@ -81,7 +73,7 @@ class Algorithm:
 
     name: str
     init: Callable[[Params, int], Any]
-    """(params, num_clients) -> server state."""
+    """(params, num_clients) -> server state: a NamedTuple of arrays with the model as `params`."""
     select: Select
     """(server, available [N], facts) -> cohort."""
     direction: Direction

@@ -96,11 +96,12 @@ def trace(
     )
 
 
-def read_trace(path: Path) -> list[Interval]:
+def read_trace(path: Path | str) -> list[Interval]:
     """The intervals in a CSV file with the columns client, start, end.
 
     Whole numbers name clients by position; any other names are numbered in the order of their first appearance.
     """
+    path = Path(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # a spreadsheet may put a mark in front
             rows = list(csv.reader(file))
@@ -115,11 +116,11 @@ def read_trace(path: Path) -> list[Interval]:
     return [Interval(number[name], start, end) for name, start, end in parsed]
 
 
-def write_trace(path: Path, availability: Availability, *, horizon: int, seed: int = 0) -> None:
+def write_trace(path: Path | str, availability: Availability, *, horizon: int, seed: int = 0) -> None:
     """Write who is here in rounds 0 .. horizon - 1 as a trace that `read_trace` reads."""
     here = availability.table(horizon, seed).T.astype(np.int8)
     edges = np.diff(here, axis=1, prepend=0, append=0)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for client, edge in enumerate(edges):

@@ -8,7 +8,7 @@ TEST_SHARE = 0.2
 
 
 def load_digits() -> Samples:
-    """The digits with pixels in [0, 1]; every fifth of a fixed shuffle is the test set.
+    """The digits with pixels in [0, 1]; the first fifth of a fixed shuffle is the test set.
 
     >>> load_digits().features.shape
     (1438, 64)

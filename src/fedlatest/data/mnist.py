@@ -23,13 +23,13 @@ MIRRORS = (
 ENVIRONMENT = "FEDLATEST_DATA"
 
 
-def load_mnist(folder: Path | None = None) -> Samples:
+def load_mnist(folder: Path | str | None = None) -> Samples:
     """MNIST with pixels in [0, 1], not normalised: 60000 training and 10000 test images of 784 pixels.
 
     `folder` (or the environment's FEDLATEST_DATA) holds the IDX files or a folder `mnist` with them; without either
     they are downloaded once and checked.
     """
-    files = _locate(folder) if folder else _default_files()
+    files = _locate(Path(folder)) if folder else _default_files()
     train_images, train_labels, test_images, test_labels = (read_idx(path) for path in files)
     for images, labels, path in ((train_images, train_labels, files[0]), (test_images, test_labels, files[2])):
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or len(labels) == 0:

@@ -41,8 +41,8 @@ OWN_FOLDERS = ("participation", "tensorboard")
 class RunFolder:
     """One run on disk. A kill at any moment loses at most the work since the last checkpoint."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
         self._pending: list[Participation] = []
         self._taken: int | None = None
 
@@ -86,7 +86,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove what a run put here, and nothing else; the manifest goes last, so that a kill can be repeated."""
-        own = {*OWN_FILES, *OWN_FOLDERS}
+        own = {*OWN_FILES, *OWN_FOLDERS} if self.exists else {"metrics.csv"}  # written before the first manifest
         strangers = [path for path in self.path.glob("*") if path.name not in own and path.suffix != DRAFT]
         if strangers and not self.exists:
             raise RunFolderError(f"{self.path}: is not empty and holds no run; choose another --out")
@@ -95,6 +95,16 @@ class RunFolder:
         for name in OWN_FILES:
             (self / name).unlink(missing_ok=True)
         self._remove_drafts()
+
+    def empty(self) -> None:
+        """Remove the run that is here, unless a process is at work in it."""
+        try:
+            self._take()
+            self.clear()
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be emptied ({error.strerror or error})") from error
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Let another process have the folder."""
@@ -138,6 +148,10 @@ class RunFolder:
         save_tree(self / "model.safetensors", params, {"config": json.dumps(manifest["config"])})
         text = _as_json({**manifest, "status": "finished", **facts})
         write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what a finished run needs no more."""
         (self / "checkpoint.safetensors").unlink(missing_ok=True)
         shutil.rmtree(self / "participation", ignore_errors=True)
         self._remove_drafts()
@@ -212,8 +226,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunFolderError(f"{path}: is not a run folder (it holds no {MANIFEST})") from None
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise RunFolderError(f"{path / MANIFEST}: cannot be read ({error})") from error
+    if not isinstance(manifest, dict):
+        raise RunFolderError(f"{path / MANIFEST}: is not a manifest")
     if manifest.get("schema") != SCHEMA:
         raise RunFolderError(f"{path}: has schema {manifest.get('schema')}, this version reads schema {SCHEMA}")
     return dict(manifest)

@@ -1,5 +1,7 @@
 """Who took part in each round, compactly: flat client positions with offsets per seed and round."""
 
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +67,7 @@ def save(path: Path, participation: Participation) -> None:
 def load(path: Path) -> Participation:
     """Load what `save` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return Participation(file["clients"], file["offsets"])
-    except (OSError, ValueError, KeyError, EOFError) as error:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            return Participation(content["clients"], content["offsets"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error

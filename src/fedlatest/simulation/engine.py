@@ -117,7 +117,7 @@ class Engine:
         return _nbytes((self.setting, self.test, jax.eval_shape(self.start)))
 
     def check_memory(self) -> None:
-        """Refuse a run that cannot fit, before anything large is allocated."""
+        """Refuse a run that cannot fit, before its state is allocated."""
         room = _bytes_there()
         if room is not None and self.bytes_needed > room:
             raise ConfigError(

@@ -74,7 +74,7 @@ def simulate(
 
     Give `cohort_size` (K) or `participation` (K / N). With `out` the run is written to a folder that `resume` continues
     after an interruption; the continued run is bit-identical to an uninterrupted one on the same device. `config` is
-    stored with the run as its identity.
+    stored with the run as part of its identity.
 
     >>> import fedlatest
     >>> samples = fedlatest.load_digits()
@@ -99,7 +99,7 @@ def simulate(
     if out is None and (resume or force or tensorboard):
         raise ConfigError("resume, force, tensorboard: only a run with `out` can be resumed, replaced or logged")
     blocks(rounds, evaluate_every)  # complains about nonsense before anything is set up
-    seeds = [int(seed) for seed in seeds]
+    rounds, evaluate_every, seeds = int(rounds), int(evaluate_every), [int(seed) for seed in seeds]
     engine = Engine(
         federation, model, algorithm, availability, training, loss=loss, seeds=seeds, clients_at_once=clients_at_once
     )
@@ -126,7 +126,7 @@ def simulate(
             return run.read_back()
         return run.play()
     finally:
-        folder.release()
+        run.close()
 
 
 class _Run:
@@ -174,9 +174,17 @@ class _Run:
         assert self.folder is not None
         like = jax.eval_shape(lambda: _final_params(self.engine.start()))
         params, _ = load_tree(self.folder / "model.safetensors", like)
+        self.folder.tidy()
         self._tell(self.rounds, [])
         staleness = self.folder.manifest["availability"]["largest_staleness"]
         return Result(self.folder.metrics(), params, staleness, self.folder.path)
+
+    def close(self) -> None:
+        """Flush what is logged and let go of the folder."""
+        if self.tensorboard:
+            self.tensorboard.close()
+        if self.folder:
+            self.folder.release()
 
     def _begin(self) -> tuple[States, int]:
         restored = self._restore() if self.folder else None
@@ -242,8 +250,6 @@ class _Run:
 
     def _end(self, states: States) -> Result:
         params = jax.tree.map(np.asarray, _final_params(states))
-        if self.tensorboard:
-            self.tensorboard.close()
         if self.folder:
             self.folder.finish(params, round=self.rounds, facts=self._facts())
         path = self.folder.path if self.folder else None
@@ -270,7 +276,7 @@ def _cohort_size(federation: Federation, cohort_size: int | None, participation:
     if (cohort_size is None) == (participation is None):
         raise ConfigError("give either cohort_size (how many clients a round) or participation (their share)")
     if cohort_size is not None:
-        return cohort_size
+        return int(cohort_size)
     assert participation is not None
     if not 0 < participation <= 1:
         raise ConfigError(f"participation={participation}: a share of the clients is in (0, 1]")
