@@ -28,8 +28,8 @@ def fedlatest(*arguments: str, cwd: Path, data: Path | None = None) -> subproces
 
 
 def test_quickstart_end_to_end(tmp_path: Path) -> None:
-    """Four runs, a table, a figure; then not overwritten, resumed for free, plotted, replaced by force."""
-    done = fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=tmp_path)
+    """Four runs (by force into nothing, as `make demo`), a table, a figure; not overwritten, resumed for free, plotted."""
+    done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"FedLaAvg +0\.\d{4} +0\.\d{4} +\d+", done.stdout)
     assert re.search(r"figure: q/figure\.png", done.stdout)

@@ -97,7 +97,9 @@ class RunFolder:
         self._remove_drafts()
 
     def empty(self) -> None:
-        """Remove the run that is here, unless a process is at work in it."""
+        """Remove the run that is here, if there is one, unless a process is at work in it."""
+        if not self.exists:
+            return
         try:
             self._take()
             self.clear()
