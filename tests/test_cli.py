@@ -28,7 +28,7 @@ def fedlatest(*arguments: str, cwd: Path, data: Path | None = None) -> subproces
 
 
 def test_quickstart_end_to_end(tmp_path: Path) -> None:
-    """Four runs (by force into nothing, as `make demo`), a table, a figure; not overwritten, resumed for free, plotted."""
+    """Four runs (by force into nothing, as `make demo`), a table, a figure; not overwritten, resumed, plotted."""
     done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"FedLaAvg +0\.\d{4} +0\.\d{4} +\d+", done.stdout)
