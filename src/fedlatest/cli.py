@@ -96,10 +96,7 @@ def run(
         again = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; the same command {again} goes on from the last checkpoint in {root}", soft_wrap=True)
         raise typer.Exit(130) from None
-    records = read_runs(folders)
-    figure = draw_curves(records, root / "figure.png")
-    out.print(_table(records))
-    out.print(f"figure: {figure}", soft_wrap=True)
+    _show(folders, root / "figure.png")
 
 
 def _run_all(experiments: list[Experiment], folders: list[Path], samples: Samples, options: dict[str, Any]) -> None:
@@ -126,8 +123,13 @@ def plot(
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("figure.png"),
 ) -> None:
     """Draw training loss and test accuracy of runs in one figure."""
+    _show(folders, to)
+
+
+def _show(folders: list[Path], figure: Path) -> None:
+    """The runs as a figure and a table."""
     records = read_runs(folders)
-    figure = draw_curves(records, to)
+    draw_curves(records, figure)
     out.print(_table(records))
     out.print(f"figure: {figure}", soft_wrap=True)
 

@@ -125,9 +125,13 @@ class Engine:
                 "use fewer clients, fewer seeds or a smaller model"
             )
 
-    def join(self, states: States) -> Any:
-        """The states of all seeds as one tree [seeds, ...], however they are grouped."""
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+    def join(self, parts: Sequence[Any]) -> Any:
+        """The states of all seeds, or a part of them, as one tree [seeds, ...], however they are grouped."""
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def params(self, states: States) -> Any:
+        """The models of all seeds, [seeds, ...]."""
+        return self.join([state.server.params for state in states])
 
     def split(self, joined: Any) -> States:
         """The inverse of `join`."""

@@ -172,7 +172,7 @@ class _Run:
     def read_back(self) -> Result:
         """What a finished run left."""
         assert self.folder is not None
-        like = jax.eval_shape(lambda: _final_params(self.engine.start()))
+        like = jax.eval_shape(lambda: self.engine.params(self.engine.start()))
         params, _ = load_tree(self.folder / "model.safetensors", like)
         self.folder.tidy()
         self._tell(self.rounds, [])
@@ -249,7 +249,7 @@ class _Run:
         return self.seconds_before + time.monotonic() - self.began
 
     def _end(self, states: States) -> Result:
-        params = jax.tree.map(np.asarray, _final_params(states))
+        params = jax.tree.map(np.asarray, self.engine.params(states))
         if self.folder:
             self.folder.finish(params, round=self.rounds, facts=self._facts())
         path = self.folder.path if self.folder else None
@@ -323,8 +323,3 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
             )
         rows.append(as_written(row))
     return rows
-
-
-def _final_params(states: States) -> Any:
-    """The models of all seeds, [seeds, ...]."""
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(state.server.params for state in states))
