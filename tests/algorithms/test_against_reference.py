@@ -99,7 +99,7 @@ def test_sequential_equals_reference_on_pooled_data() -> None:
     )
     states = engine.start()
     slow = Reference(
-        federation.pooled(), "fedavg", lambda round: np.ones(1, bool), flat(states[0].server.params)[0], 1,
+        federation.pooled, "fedavg", lambda round: np.ones(1, bool), flat(states[0].server.params)[0], 1,
         steps=4, batch=9, rate=float(np.float32(0.3)), seed=3, weighting="none",
     )  # fmt: skip
     states, _ = engine.advance(states, ROUNDS)

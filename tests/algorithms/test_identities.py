@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -170,13 +171,13 @@ def test_blocks_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-def test_number_of_seeds_does_not_matter(side_by_side: bool) -> None:
+def test_number_of_seeds_does_not_matter(side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seed 2 alone is seed 2 among others, in groups of their own (CPU) and in one program (accelerators)."""
     training = Training(3, 4, batch_size=3, learning_rate=0.2)
     pattern = bernoulli(np.full(8, 0.4))
+    monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
     engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[0, 2, 5])
-    if side_by_side:
-        engine.groups = [np.concatenate(engine.groups)]
+    assert len(engine.groups) == (1 if side_by_side else 3)
     states, _ = engine.advance(engine.start(), 10)
     together = jax.tree.map(lambda *leaves: np.concatenate(leaves)[1], *jax.device_get(states))
     same(final(fedlaavg(), pattern), together)
@@ -197,8 +198,9 @@ COMINGS_AND_GOINGS = Engine(
 def test_the_average_is_that_of_the_stored_updates(seed: int, rates: list[float]) -> None:
     """The invariant: u = (1/N) sum of all u_i, after any history of comings and goings, to float32 rounding."""
     engine = COMINGS_AND_GOINGS
-    engine.groups = [np.array([seed], np.uint32)]
-    engine.setting = engine.setting._replace(availability=bernoulli(rates))
+    [group] = engine.groups
+    lane = group.lanes._replace(seed=jnp.uint32(seed), availability=bernoulli(rates))
+    engine.groups = [replace(group, lanes=lane)]
     states, _ = engine.advance(engine.start(), 15)
     largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(states[0].memory))
     error = engine.measure(states).average_error

@@ -72,14 +72,14 @@ def test_ids_are_positions_unless_given() -> None:
 
 
 def test_pooled_is_the_same_data_with_one_client() -> None:
-    pooled = SMALL.pooled()
+    pooled = SMALL.pooled
     assert pooled.num_clients == 1
     assert pooled.offsets.tolist() == [0, 6]
     assert pooled.order.tolist() == SMALL.order.tolist()
     assert pooled.ids.tolist() == [0]
     assert pooled.weights.tolist() == [1.0]
     assert pooled.client_labels().tolist() == [1]  # three of the six
-    before, after = SMALL.checksums(), pooled.checksums()
+    before, after = SMALL.checksums, pooled.checksums
     assert (before["train"], before["test"]) == (after["train"], after["test"])
     assert before["partition"] != after["partition"]
 
@@ -96,9 +96,9 @@ def test_samples_are_dealt_to_the_partitions_clients() -> None:
 
 def test_checksums_are_those_of_the_content() -> None:
     again = replace(SMALL, name="other", features=FEATURES.copy(), order=SMALL.order.copy())
-    assert again.checksums() == SMALL.checksums()
+    assert again.checksums == SMALL.checksums
     transposed_in_memory = replace(SMALL, features=np.asfortranarray(FEATURES))
-    assert transposed_in_memory.checksums() == SMALL.checksums()
+    assert transposed_in_memory.checksums == SMALL.checksums
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -116,7 +116,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_checksums_change_with_what_they_cover_and_nothing_else(change: str) -> None:
     part, fields = CHANGES[change]
-    before, after = SMALL.checksums(), replace(SMALL, **fields).checksums()
+    before, after = SMALL.checksums, replace(SMALL, **fields).checksums
     assert before.keys() == after.keys() == {"train", "test", "partition"}
     assert {name for name in before if before[name] != after[name]} == {part}
 
@@ -125,7 +125,7 @@ def test_features_may_be_a_tree() -> None:
     tree = {"pixels": FEATURES, "words": np.arange(6)}
     test_tree = {"pixels": SMALL.test_features, "words": np.arange(2)}
     federation = replace(SMALL, features=tree, test_features=test_tree)
-    assert federation.checksums()["train"] != SMALL.checksums()["train"]
+    assert federation.checksums["train"] != SMALL.checksums["train"]
     with pytest.raises(DataError, match="training sample 2 holds NaN"):
         replace(federation, features={"pixels": changed(FEATURES, (2, 0), np.nan), "words": np.arange(6)})
     with pytest.raises(DataError, match=r"features and labels differ in length \(\[5, 6\]\)"):

@@ -246,7 +246,7 @@ def test_a_resumed_run_may_regroup_its_seeds(tmp_path: Path, monkeypatch: pytest
     play(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path / "cut", listener=interrupt_at(10))
-    monkeypatch.setattr("fedlatest.simulation.engine._groups", lambda seeds: [list(seeds)])
+    monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: True)
     play(tmp_path / "cut", resume=True)
     one, other = (RunFolder(tmp_path / name).metrics().column("train_loss") for name in ("whole", "cut"))
     np.testing.assert_allclose(one, other, rtol=1e-4)

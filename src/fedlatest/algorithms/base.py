@@ -30,6 +30,7 @@ class RoundFacts(NamedTuple):
     cohort_size: int
     ids: jax.Array  # [N] stable client ids: random draws hang on these, not on positions
     last_round: jax.Array  # [N] R_i in the paper
+    numbers: Mapping[str, Any]  # the algorithm's own
 
 
 class ClientFacts(NamedTuple):
@@ -39,6 +40,7 @@ class ClientFacts(NamedTuple):
     id: jax.Array
     weight: jax.Array
     num_steps: int
+    numbers: Mapping[str, Any]  # the algorithm's own
 
 
 class Cohort(NamedTuple):
@@ -90,7 +92,10 @@ class Algorithm:
     pooled: bool = False
     """Train one client that holds everybody's data: the ideal line, not a federation."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers it was made with, for the record."""
+    """What it was made with, for the record."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Those of the settings that its functions find in the facts: two algorithms that differ in nothing else share one
+    compiled program."""
 
 
 def keep_model(params: Params, num_clients: int) -> ModelOnly:

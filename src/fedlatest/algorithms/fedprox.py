@@ -23,6 +23,7 @@ def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
         gradient: Params, local: Params, broadcast: Params, memory: Contribution, facts: ClientFacts
     ) -> Params:
         descent = plain.direction(gradient, local, broadcast, memory, facts)
-        return add(descent, subtract(local, broadcast), mu)
+        return add(descent, subtract(local, broadcast), facts.numbers["mu"])
 
-    return replace(plain, name="fedprox", direction=direction, settings={"mu": mu, **plain.settings})
+    numbers = {"mu": mu}
+    return replace(plain, name="fedprox", direction=direction, settings={**numbers, **plain.settings}, numbers=numbers)

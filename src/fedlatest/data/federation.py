@@ -1,6 +1,7 @@
 """A Federation: all clients' samples as flat arrays plus offsets, never an object per client."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -11,9 +12,10 @@ from fedlatest.digest import digest
 from fedlatest.errors import DataError
 
 Features = Any  # an array [samples, ...] or a tree of them
+MOST_CLASSES = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Federation:
     """Clients' training data, and one common test set.
 
@@ -41,6 +43,12 @@ class Federation:
         return len(self.offsets) - 1
 
     @property
+    def has_classes(self) -> bool:
+        """Whether labels are classes, one whole number a sample, and few enough to be looked at one by one."""
+        whole = all(np.issubdtype(labels.dtype, np.integer) for labels in (self.labels, self.test_labels))
+        return whole and self.labels.ndim == 1 and self.num_labels <= MOST_CLASSES
+
+    @property
     def num_labels(self) -> int:
         """How many classes there are; labels are 0 .. num_labels - 1."""
         return int(max(self.labels.max(), self.test_labels.max())) + 1
@@ -55,6 +63,7 @@ class Federation:
         """[N] w_i N: each client's share of the samples, 1 on average."""
         return (self.sizes * (self.num_clients / self.offsets[-1])).astype(np.float32)
 
+    @cached_property
     def pooled(self) -> "Federation":
         """The same data held by one client."""
         return replace(self, offsets=self.offsets[[0, -1]], ids=np.zeros(1, np.int32))
@@ -66,6 +75,7 @@ class Federation:
         np.add.at(counts, (owner, self.labels[self.order]), 1)
         return counts.argmax(axis=1)
 
+    @cached_property
     def checksums(self) -> dict[str, str]:
         """What the run was trained and tested on, as digests: the samples, and who holds them."""
         return {

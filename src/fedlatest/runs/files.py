@@ -61,6 +61,15 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
 
 
+def load_metadata(path: Path) -> dict[str, str]:
+    """The metadata in a safetensors file, without its arrays."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+
+
 def named_leaves(tree: Any) -> dict[str, Any]:
     """Leaves by the path that leads to them, such as `server.params.weight`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)

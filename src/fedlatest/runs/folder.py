@@ -2,6 +2,8 @@
 
 manifest.json            what was run, with which versions, data, seeds and device; how it ended
 metrics.csv              one row per evaluation and seed
+labels.csv               test accuracy of every label, where labels are classes
+clients.npz              what each client holds, and a picture of who was available when
 participation.npz        who took part in each round (while the run goes on: the folder `participation`)
 checkpoint.safetensors   everything needed to go on (gone when the run is finished)
 model.safetensors        the final model of every seed
@@ -16,7 +18,9 @@ from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.runs import participation as who
-from fedlatest.runs.files import DRAFT, load_tree, save_tree, sync, write_atomically
+from fedlatest.runs.clients import ClientRecord, load_clients, save_clients
+from fedlatest.runs.files import DRAFT, load_metadata, load_tree, save_tree, sync, write_atomically
+from fedlatest.runs.labels import LabelAccuracy, LabelRow, append_labels, cut_labels, read_labels
 from fedlatest.runs.metrics import Metrics, Row, append_metrics, read_metrics, write_metrics
 from fedlatest.runs.participation import Participation
 
@@ -29,6 +33,8 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 OWN_FILES = (
     "metrics.csv",
+    "labels.csv",
+    "clients.npz",
     "participation.npz",
     "checkpoint.safetensors",
     "model.safetensors",
@@ -118,6 +124,14 @@ class RunFolder:
         """Append an evaluation to metrics.csv."""
         append_metrics(self / "metrics.csv", rows)
 
+    def record_labels(self, rows: list[LabelRow]) -> None:
+        """Append an evaluation to labels.csv."""
+        append_labels(self / "labels.csv", rows)
+
+    def describe(self, clients: ClientRecord) -> None:
+        """Keep who the clients are."""
+        save_clients(self / "clients.npz", clients)
+
     def note_cohorts(self, cohorts: Participation) -> None:
         """Keep who took part in a block of rounds, until the next checkpoint writes it."""
         self._pending.append(cohorts)
@@ -137,10 +151,23 @@ class RunFolder:
             round, seconds = int(metadata["round"]), float(metadata["seconds"])
         kept = [row for row in read_metrics(self / "metrics.csv").rows if state is not None and row.round <= round]
         write_metrics(self / "metrics.csv", kept)
+        if (self / "labels.csv").is_file():
+            cut_labels(self / "labels.csv", last_round=-1 if state is None else round)
         for part in self._parts():
             if state is None or int(part.stem.split("-")[1]) > round:
                 part.unlink()
         return None if state is None else (state, round, seconds)
+
+    @property
+    def rounds_done(self) -> int:
+        """How many rounds the last checkpoint holds."""
+        path = self / "checkpoint.safetensors"
+        return int(load_metadata(path)["round"]) if path.is_file() else 0
+
+    def give_up(self, message: str, *, round: int) -> None:
+        """Note that training came to nothing; the run is not to be resumed."""
+        text = _as_json({**self.manifest, "status": "diverged", "diverged": message, "rounds_done": round})
+        write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
 
     def finish(self, params: Any, *, round: int, facts: Mapping[str, Any]) -> None:
         """Save the final models, put the participation together, and mark the run finished."""
@@ -165,6 +192,16 @@ class RunFolder:
     def participation(self) -> Participation:
         """Who took part in each round of a finished run."""
         return who.load(self / "participation.npz")
+
+    def labels(self) -> LabelAccuracy | None:
+        """Test accuracy per label over time; None where labels are not classes."""
+        path = self / "labels.csv"
+        return read_labels(path) if path.is_file() else None
+
+    def clients(self) -> ClientRecord | None:
+        """Who the clients are and when they were available; None for a run that did not note it."""
+        path = self / "clients.npz"
+        return load_clients(path) if path.is_file() else None
 
     def _check_same(self, manifest: Mapping[str, Any], *, resume: bool) -> None:
         there = self.manifest

@@ -1,6 +1,8 @@
 """The compiled simulator."""
 
-from fedlatest.simulation.engine import Engine, Training
-from fedlatest.simulation.simulate import Progress, Result, simulate
+from fedlatest.simulation.engine import Engine, Training, Variant
+from fedlatest.simulation.plan import Plan
+from fedlatest.simulation.result import Progress, Result
+from fedlatest.simulation.simulate import simulate, simulate_together
 
-__all__ = ["Engine", "Progress", "Result", "Training", "simulate"]
+__all__ = ["Engine", "Plan", "Progress", "Result", "Training", "Variant", "simulate", "simulate_together"]

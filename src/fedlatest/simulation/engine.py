@@ -1,9 +1,11 @@
-"""The compiled simulator: several seeds of one experiment side by side, a block of rounds per call."""
+"""The compiled simulator: seeds and experiments that share a program side by side, a block of rounds per call."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +17,8 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model
 from fedlatest.simulation.evaluation import Score, evaluate
-from fedlatest.simulation.local import place
-from fedlatest.simulation.rounds import NEVER, Record, Rules, Setting, State, average_error, play_block, start
+from fedlatest.simulation.local import Placed, place
+from fedlatest.simulation.rounds import NEVER, Lane, Record, Rules, State, average_error, play_block, start
 from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
 
@@ -33,8 +35,25 @@ class Training(NamedTuple):
     learning_rate: float
 
 
+class Variant(NamedTuple):
+    """What may differ between experiments that share a compiled program."""
+
+    availability: Availability
+    learning_rate: float
+    numbers: Mapping[str, float]  # the algorithm's
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lanes that run side by side in one program; a group of one carries no axis of lanes."""
+
+    lanes: Lane
+    size: int
+    axes: Lane  # which parts of the lanes are stacked
+
+
 class Measured(NamedTuple):
-    """An evaluation of all seeds, each [seeds]."""
+    """An evaluation of all lanes, each [lanes]."""
 
     train: Score
     test: Score
@@ -42,10 +61,10 @@ class Measured(NamedTuple):
 
 
 class Engine:
-    """Runs an experiment for several seeds; states and records carry a leading axis [seeds].
+    """Runs every variant of an experiment for every seed; states and records carry a leading axis [lanes].
 
-    On an accelerator the seeds run side by side in one program. On a CPU each is a group of its own and they take
-    turns: there, a small model's products are slower when seeds are batched.
+    Lanes are ordered by variant, then seed. On an accelerator they run side by side in one program. On a CPU each is a
+    group of its own and they take turns with the same program: there, a small model's products are slower when batched.
     """
 
     def __init__(
@@ -58,16 +77,21 @@ class Engine:
         *,
         loss: Loss,
         seeds: Sequence[int],
+        variants: Sequence[Variant] | None = None,
         clients_at_once: int | None = None,
     ) -> None:
-        _check(federation, availability, training, seeds)
+        variants = variants or [Variant(availability, training.learning_rate, algorithm.numbers)]
+        for variant in variants:
+            _check(federation, variant, training, seeds)
         if clients_at_once is not None and clients_at_once < 1:
             raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
         _check_outputs(federation, model, loss)
         if algorithm.pooled:
-            federation, availability, training = _pool(federation, training)
+            federation, training = _pool(federation, training)
+            variants = [variant._replace(availability=always(1)) for variant in variants]
         self.federation, self.training = federation, training
-        self.groups = [np.asarray(group, np.uint32) for group in _groups(seeds)]
+        self.seeds = np.tile(np.asarray(seeds, np.uint32), len(variants))  # [lanes]
+        self.groups = _groups(variants, seeds)
         self.model, self.loss = model, loss
         self.rules = Rules(
             algorithm=algorithm,
@@ -77,44 +101,48 @@ class Engine:
             batch_size=training.batch_size,
             clients_at_once=clients_at_once or _clients_at_once(model, training.cohort_size),
         )
-        self.setting = Setting(place(federation), availability, jnp.float32(training.learning_rate))
-        self.test = jax.tree.map(jnp.asarray, (compact(federation.test_features), federation.test_labels))
-        self._advance = jax.jit(self._play, static_argnames="num_rounds", donate_argnames="state")
+        self.samples, self.test = _placed(federation)
+        self.num_labels = federation.num_labels if federation.has_classes else 0
+        self._advance = jax.jit(self._play, static_argnames=("num_rounds", "size"), donate_argnames="state")
         self._measure = jax.jit(self._score)
 
     def start(self) -> States:
         """The state before round 0; each seed has its own initial model."""
         begin = jax.jit(jax.vmap(lambda key: start(self.rules, self.model.init(key), self.federation.num_clients)))
-        return [begin(jax.vmap(jax.random.key)(bits(seeds, Purpose.INITIAL_MODEL))) for seeds in self.groups]
+        keys = [bits(jnp.atleast_1d(group.lanes.seed), Purpose.INITIAL_MODEL) for group in self.groups]
+        return [begin(jax.vmap(jax.random.key)(key)) for key in keys]
 
     def advance(self, states: States, num_rounds: int) -> tuple[States, Record]:
-        """Play `num_rounds` rounds; the given states are used up. Records are [seeds, rounds, ...] NumPy arrays."""
+        """Play `num_rounds` rounds; the given states are used up. Records are [lanes, rounds, ...] NumPy arrays."""
         played = [
-            self._advance(self.setting, jnp.asarray(seeds), state=state, num_rounds=num_rounds)
-            for seeds, state in zip(self.groups, states, strict=True)
+            self._advance(self.samples, group.lanes, state=state, num_rounds=num_rounds, size=group.size)
+            for group, state in zip(self.groups, states, strict=True)
         ]
         return [state for state, _ in played], _join([record for _, record in played])
 
     def measure(self, states: States) -> Measured:
         """Loss and accuracy on the full train and test sets, and the audit of the stored average."""
-        measured = _join([self._measure(self.setting.samples[:2], self.test, state) for state in states])
+        measured = _join([self._measure(self.samples[:2], self.test, state) for state in states])
         return measured if self.rules.algorithm.remembers else measured._replace(average_error=None)
 
-    def check_finite(self, states: States) -> None:
-        """Raise if a client's contribution was not finite, and say where it was first."""
+    def failures(self, states: States) -> list[DivergedError | None]:
+        """For each lane: which client's contribution was the first that was not finite, if one was."""
         failures = [(state.failed_round, state.failed_client) for state in states]
         rounds, clients = (np.concatenate(parts) for parts in zip(*jax.device_get(failures), strict=True))
-        for seed, round, client in zip(np.concatenate(self.groups), rounds, clients, strict=True):
-            if round != NEVER:
-                raise DivergedError(
-                    f"training diverged: the contribution of client {client} in round {round} (seed {seed}) "
-                    "is not finite; try a smaller learning_rate"
-                )
+        return [
+            None
+            if round == NEVER
+            else DivergedError(
+                f"training diverged: the contribution of client {client} in round {round} (seed {seed}) "
+                "is not finite; try a smaller learning_rate"
+            )
+            for seed, round, client in zip(self.seeds, rounds, clients, strict=True)
+        ]
 
     @cached_property
     def bytes_needed(self) -> int:
-        """Memory for the samples and for the state of every seed; what training holds for a moment comes on top."""
-        return _nbytes((self.setting, self.test, jax.eval_shape(self.start)))
+        """Memory for the samples and for the state of every lane; what training holds for a moment comes on top."""
+        return _nbytes((self.samples, self.test, jax.eval_shape(self.start)))
 
     def check_memory(self) -> None:
         """Refuse a run that cannot fit, before its state is allocated."""
@@ -126,47 +154,48 @@ class Engine:
             )
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """The states of all seeds, or a part of them, as one tree [seeds, ...], however they are grouped."""
+        """The states of all lanes, or a part of them, as one tree [lanes, ...], however they are grouped."""
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
     def params(self, states: States) -> Any:
-        """The models of all seeds, [seeds, ...]."""
+        """The models of all lanes, [lanes, ...]."""
         return self.join([state.server.params for state in states])
 
     def split(self, joined: Any) -> States:
         """The inverse of `join`."""
-        ends = np.cumsum([len(group) for group in self.groups])
-        parts = [slice(end - len(group), end) for group, end in zip(self.groups, ends, strict=True)]
+        ends = np.cumsum([group.size for group in self.groups])
+        parts = [slice(end - group.size, end) for group, end in zip(self.groups, ends, strict=True)]
         return [jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf[part]), joined) for part in parts]
 
-    def _play(self, setting: Setting, seeds: jax.Array, *, state: State, num_rounds: int) -> tuple[State, Record]:
-        play = partial(play_block, self.rules, setting, num_rounds=num_rounds)
-        if len(seeds) > 1:
-            return jax.vmap(lambda seed, state: play(seed=seed, state=state))(seeds, state)
-        # A vmap over one seed would make XLA choose matrix products for a CPU that are a third slower.
-        outcome = play(seed=seeds[0], state=jax.tree.map(lambda leaf: leaf[0], state))
+    def _play(self, samples: Placed, lanes: Lane, *, state: State, num_rounds: int, size: int) -> tuple[State, Record]:
+        play = partial(play_block, self.rules, samples, num_rounds=num_rounds)
+        if size > 1:
+            return jax.vmap(lambda lane, state: play(lane, state), in_axes=(self.groups[0].axes, 0))(lanes, state)
+        # A vmap over one lane would make XLA choose matrix products for a CPU that are a third slower.
+        outcome = play(lanes, jax.tree.map(lambda leaf: leaf[0], state))
         return jax.tree.map(lambda leaf: leaf[None], outcome)
 
     def _score(self, train: Any, test: Any, state: State) -> Measured:
         def score(state: State) -> Measured:
             on_train = evaluate(self.model.apply, self.loss, state.server.params, *train)
-            on_test = evaluate(self.model.apply, self.loss, state.server.params, *test)
+            on_test = evaluate(self.model.apply, self.loss, state.server.params, *test, num_labels=self.num_labels)
             return Measured(on_train, on_test, average_error(state))
 
         return jax.vmap(score)(state)
 
 
-def _check(federation: Federation, availability: Availability, training: Training, seeds: Sequence[int]) -> None:
+def _check(federation: Federation, variant: Variant, training: Training, seeds: Sequence[int]) -> None:
     num_clients = federation.num_clients
     if not 1 <= training.cohort_size <= num_clients:
         raise ConfigError(f"cohort_size={training.cohort_size}: choose 1 .. {num_clients} (the number of clients)")
-    if availability.num_clients != num_clients:
-        raise ConfigError(f"availability is about {availability.num_clients} clients, the federation has {num_clients}")
+    about = variant.availability.num_clients
+    if about != num_clients:
+        raise ConfigError(f"availability is about {about} clients, the federation has {num_clients}")
     for name in ("num_local_steps", "batch_size"):
         if getattr(training, name) < 1:
             raise ConfigError(f"{name}={getattr(training, name)}: must be at least 1")
-    if not (np.isfinite(training.learning_rate) and training.learning_rate > 0):
-        raise ConfigError(f"learning_rate={training.learning_rate}: must be above 0")
+    if not (np.isfinite(variant.learning_rate) and variant.learning_rate > 0):
+        raise ConfigError(f"learning_rate={variant.learning_rate}: must be above 0")
     if len(seeds) == 0 or len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds={tuple(seeds)}: give at least one, each once")
     if not all(0 <= seed < 2**32 for seed in seeds):
@@ -193,14 +222,52 @@ def _bytes_there() -> int | None:
         return None
 
 
-def _pool(federation: Federation, training: Training) -> tuple[Federation, Availability, Training]:
-    """One client holds everything, is always there, and takes the whole cohort's batch in each step."""
+_ON_DEVICE: WeakKeyDictionary[Federation, tuple[Placed, Any]] = WeakKeyDictionary()
+
+
+def _placed(federation: Federation) -> tuple[Placed, Any]:
+    """Training and test samples on the device, once per federation however many engines use it."""
+    if federation not in _ON_DEVICE:
+        test = jax.tree.map(jnp.asarray, (compact(federation.test_features), federation.test_labels))
+        _ON_DEVICE[federation] = place(federation), test
+    return _ON_DEVICE[federation]
+
+
+def _pool(federation: Federation, training: Training) -> tuple[Federation, Training]:
+    """One client holds everything and takes the whole cohort's batch in each step."""
     together = training.cohort_size * training.batch_size
-    return federation.pooled(), always(1), training._replace(cohort_size=1, batch_size=together)
+    return federation.pooled, training._replace(cohort_size=1, batch_size=together)
 
 
-def _groups(seeds: Sequence[int]) -> list[list[int]]:
-    return [list(seeds)] if jax.default_backend() != "cpu" else [[seed] for seed in seeds]
+def _groups(variants: Sequence[Variant], seeds: Sequence[int]) -> list[Group]:
+    """All lanes in one group on an accelerator, each in its own on a CPU."""
+    lanes = [
+        Lane(
+            jnp.uint32(seed),
+            variant.availability,
+            jnp.float32(variant.learning_rate),
+            {name: jnp.float32(number) for name, number in variant.numbers.items()},
+        )
+        for variant in variants
+        for seed in seeds
+    ]
+    if not _side_by_side() or len(lanes) == 1:
+        return [Group(lane, 1, Lane(None, None, None, None)) for lane in lanes]  # type: ignore[arg-type]
+    return [_stack(lanes)]
+
+
+def _stack(lanes: list[Lane]) -> Group:
+    """Lanes as one, a leading axis on each array; availability that they share stays single."""
+    same = all(lane.availability is lanes[0].availability for lane in lanes)
+    several = lanes if not same else [lane._replace(availability=None) for lane in lanes]  # type: ignore[arg-type]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
+    if same:
+        stacked = stacked._replace(availability=lanes[0].availability)
+    return Group(stacked, len(lanes), Lane(0, None if same else 0, 0, 0))  # type: ignore[arg-type]
+
+
+def _side_by_side() -> bool:
+    return jax.default_backend() != "cpu"
 
 
 def _clients_at_once(model: Model, cohort_size: int) -> int:
@@ -211,7 +278,7 @@ def _clients_at_once(model: Model, cohort_size: int) -> int:
 
 
 def _join(parts: list[Any]) -> Any:
-    """Fetch what the groups of seeds yielded, all at once, as NumPy arrays [seeds, ...]."""
+    """Fetch what the groups yielded, all at once, as NumPy arrays [lanes, ...]."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *jax.device_get(parts))
 
 

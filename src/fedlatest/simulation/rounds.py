@@ -4,6 +4,7 @@ Axes: [N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a
 in hand stays in the cache of a CPU; memory is added to in place.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,12 +40,13 @@ class Rules:
     clients_at_once: int
 
 
-class Setting(NamedTuple):
-    """What a compiled round is told: arrays, never constants of the program."""
+class Lane(NamedTuple):
+    """What may differ between runs that share a compiled round: one seed of one experiment."""
 
-    samples: Placed
+    seed: jax.Array
     availability: Availability
     learning_rate: jax.Array
+    numbers: Mapping[str, jax.Array]  # the algorithm's
 
 
 class State(NamedTuple):
@@ -91,21 +93,20 @@ def start(rules: Rules, params: Params, num_clients: int) -> State:
     )
 
 
-def play_block(rules: Rules, setting: Setting, seed: jax.Array, state: State, num_rounds: int) -> tuple[State, Record]:
+def play_block(rules: Rules, samples: Placed, lane: Lane, state: State, num_rounds: int) -> tuple[State, Record]:
     """`num_rounds` rounds in one program; records are stacked [rounds, ...]."""
-    return lax.scan(lambda state, _: play_round(rules, setting, seed, state), state, length=num_rounds)
+    return lax.scan(lambda state, _: play_round(rules, samples, lane, state), state, length=num_rounds)
 
 
-def play_round(rules: Rules, setting: Setting, seed: jax.Array, state: State) -> tuple[State, Record]:
-    """One round of any algorithm."""
-    samples, round = setting.samples, state.round
-    num_clients = samples.ids.shape[0]
-    available = setting.availability.available(round, seed)
-    facts = RoundFacts(round, seed, num_clients, rules.cohort_size, samples.ids, state.last_round)
+def play_round(rules: Rules, samples: Placed, lane: Lane, state: State) -> tuple[State, Record]:
+    """One round of any algorithm; samples and lane are arguments, never constants of the program."""
+    round, num_clients = state.round, samples.ids.shape[0]
+    available = lane.availability.available(round, lane.seed)
+    facts = RoundFacts(round, lane.seed, num_clients, rules.cohort_size, samples.ids, state.last_round, lane.numbers)
     cohort = rules.algorithm.select(state.server, available, facts)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
 
-    harvest, broken = _train_cohort(rules, setting, seed, state, cohort)
+    harvest, broken = _train_cohort(rules, samples, lane, state, cohort)
     sums = Sums(
         fresh=harvest.fresh,
         delta=harvest.delta,
@@ -138,9 +139,7 @@ def average_error(state: State) -> jax.Array:
     return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(squared, state.total, state.memory)), jnp.float32(0)))
 
 
-def _train_cohort(
-    rules: Rules, setting: Setting, seed: jax.Array, state: State, cohort: Cohort
-) -> tuple[Harvest, jax.Array]:
+def _train_cohort(rules: Rules, samples: Placed, lane: Lane, state: State, cohort: Cohort) -> tuple[Harvest, jax.Array]:
     """Train everyone in the cohort, `clients_at_once` at a time; also says whose contribution is not finite [K]."""
     nothing = _like_contribution(rules.algorithm, state.server.params)
     remembered, fresh = _split(nothing, rules.algorithm.remembers)
@@ -148,7 +147,7 @@ def _train_cohort(
 
     def visit(harvest: Harvest, slots: Cohort) -> tuple[Harvest, jax.Array]:
         old = jax.tree.map(lambda leaf: leaf[slots.clients], harvest.memory)
-        new = jax.vmap(lambda client, memory: _visit_client(rules, setting, seed, state, client, memory))(
+        new = jax.vmap(lambda client, memory: _visit_client(rules, samples, lane, state, client, memory))(
             slots.clients, old
         )
         remembered, fresh = _split(new, rules.algorithm.remembers)
@@ -171,21 +170,20 @@ def _train_cohort(
 
 
 def _visit_client(
-    rules: Rules, setting: Setting, seed: jax.Array, state: State, client: jax.Array, memory: Contribution
+    rules: Rules, samples: Placed, lane: Lane, state: State, client: jax.Array, memory: Contribution
 ) -> Contribution:
-    samples = setting.samples
-    facts = ClientFacts(state.round, samples.ids[client], samples.weights[client], rules.num_steps)
+    facts = ClientFacts(state.round, samples.ids[client], samples.weights[client], rules.num_steps, lane.numbers)
     rows = batch_rows(
-        samples, client, round=state.round, seed=seed, num_steps=rules.num_steps, batch_size=rules.batch_size
+        samples, client, round=state.round, seed=lane.seed, num_steps=rules.num_steps, batch_size=rules.batch_size
     )
-    return train(rules.algorithm, rules.loss, samples, state.server.params, memory, rows, facts, setting.learning_rate)
+    return train(rules.algorithm, rules.loss, samples, state.server.params, memory, rows, facts, lane.learning_rate)
 
 
 def _like_contribution(algorithm: Algorithm, params: Params) -> Contribution:
     """A contribution of zeros, its shape read off the algorithm without running it."""
 
     def blank(params: Params) -> Contribution:
-        facts = ClientFacts(jnp.int32(0), jnp.int32(0), jnp.float32(1), 1)
+        facts = ClientFacts(jnp.int32(0), jnp.int32(0), jnp.float32(1), 1, algorithm.numbers)
         return algorithm.contribute(params, params, {}, facts)
 
     shapes = jax.eval_shape(blank, params)

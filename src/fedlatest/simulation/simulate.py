@@ -1,49 +1,30 @@
-"""`simulate`: run an experiment, record it, and be able to go on after an interruption."""
+"""`simulate`: run an experiment, or several side by side, record it, and be able to go on after an interruption."""
 
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedlatest.algorithms import Algorithm
 from fedlatest.availability import Availability
 from fedlatest.data import Federation
-from fedlatest.errors import ConfigError
+from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
-from fedlatest.runs import Metrics, Row, RunFolder
-from fedlatest.runs.files import load_tree
-from fedlatest.runs.metrics import as_written
-from fedlatest.runs.participation import pack
+from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.tensorboard import Tensorboard
-from fedlatest.simulation.engine import Engine, Measured, States, Training
+from fedlatest.simulation.book import Book
+from fedlatest.simulation.engine import Engine, States, Training
+from fedlatest.simulation.plan import Plan, engine_for
+from fedlatest.simulation.plan import cohort_size as _cohort_size
+from fedlatest.simulation.result import Progress, Result
 from fedlatest.simulation.rounds import Record
 from fedlatest.simulation.schedule import Pace, blocks
-from fedlatest.version import __version__
 
-
-class Progress(NamedTuple):
-    """What a listener hears before the first round and after each block; it may raise KeyboardInterrupt to stop."""
-
-    round: int
-    rounds: int
-    rows: Sequence[Row]  # new evaluations
-    seconds_left: float | None  # an estimate, once a block has been timed after compilation
-    bytes_needed: int
-
-
-class Result(NamedTuple):
-    """What a simulation leaves."""
-
-    metrics: Metrics
-    params: Any  # final models, [seeds, ...]
-    largest_staleness: int
-    folder: Path | None
+Listener = Callable[[Progress], None]
 
 
 def simulate(
@@ -67,7 +48,7 @@ def simulate(
     config: Mapping[str, Any] | None = None,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
-    listener: Callable[[Progress], None] | None = None,
+    listener: Listener | None = None,
     clients_at_once: int | None = None,
 ) -> Result:
     """Train `model` on the clients of `federation` as they come and go.
@@ -91,73 +72,101 @@ def simulate(
     (1, 2)
     """
     training = Training(
-        _cohort_size(federation, cohort_size, participation),
+        _cohort_size(federation.num_clients, cohort_size, participation),
         int(num_local_steps),
         int(batch_size),
         float(learning_rate),
     )
     if out is None and (resume or force or tensorboard):
         raise ConfigError("resume, force, tensorboard: only a run with `out` can be resumed, replaced or logged")
-    blocks(rounds, evaluate_every)  # complains about nonsense before anything is set up
-    rounds, evaluate_every, seeds = int(rounds), int(evaluate_every), [int(seed) for seed in seeds]
-    engine = Engine(
-        federation, model, algorithm, availability, training, loss=loss, seeds=seeds, clients_at_once=clients_at_once
+    plan = Plan(
+        federation=federation,
+        model=model,
+        algorithm=algorithm,
+        availability=availability,
+        training=training,
+        loss=loss,
+        rounds=int(rounds),
+        evaluate_every=int(evaluate_every),
+        seeds=tuple(int(seed) for seed in seeds),
+        config=dict(config or {}),
     )
-    engine.check_memory()
-    folder = RunFolder(Path(out)) if out is not None else None
-    run = _Run(engine, availability, folder, seeds, rounds, evaluate_every, Pace(checkpoint_seconds), listener)
-    if folder is None:
-        return run.play()
-    run.tensorboard = Tensorboard() if tensorboard else None
-    identity = {
-        "rounds": rounds,
-        "evaluate_every": evaluate_every,
-        "algorithm": {"name": algorithm.name, **algorithm.settings},
-        "model": dict(model.settings),
-        "loss": loss.name,
-        **engine.training._asdict(),
-        "num_local_steps": engine.rules.num_steps,
-        "num_clients": engine.federation.num_clients,
-        "recipe": dict(config or {}),
-    }
-    manifest = _manifest(federation, availability, identity, seeds)
+    [result] = simulate_together(
+        [plan],
+        None if out is None else [Path(out)],
+        resume=resume,
+        force=force,
+        checkpoint_seconds=checkpoint_seconds,
+        tensorboard=tensorboard,
+        listener=listener,
+        clients_at_once=clients_at_once,
+    )
+    if isinstance(result, DivergedError):
+        raise result
+    return result
+
+
+def simulate_together(
+    plans: Sequence[Plan],
+    outs: Sequence[Path] | None = None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    checkpoint_seconds: float = 30.0,
+    tensorboard: bool = False,
+    listener: Listener | None = None,
+    clients_at_once: int | None = None,
+) -> list[Result | DivergedError]:
+    """Simulate plans that share a compiled program (`Plan.program`) side by side, each into a folder of its own.
+
+    A plan that diverges yields its error and leaves the others alone.
+    """
+    for plan in plans:
+        blocks(plan.rounds, plan.evaluate_every)  # complains about nonsense before anything is set up
+    engine = engine_for(plans, clients_at_once=clients_at_once)
+    folders = [RunFolder(out) for out in outs] if outs is not None else [None] * len(plans)
+    books = [
+        Book(plan, folder, Tensorboard() if tensorboard else None) for plan, folder in zip(plans, folders, strict=True)
+    ]
     try:
-        if folder.begin(manifest, resume=resume, force=force) and folder.finished:
-            return run.read_back()
-        return run.play()
+        for book in books:
+            book.begin(engine, resume=resume, force=force)
+        left = [book for book in books if book.result is None]
+        if not left and listener:
+            listener(Progress(plans[0].rounds, plans[0].rounds, [], None, engine.bytes_needed))
+        for _, group in groupby(sorted(left, key=_rounds_done), key=_rounds_done):
+            together = list(group)
+            if len(together) < len(books):
+                engine = engine_for([book.plan for book in together], clients_at_once=clients_at_once)
+            _Run(engine, together, Pace(checkpoint_seconds), listener).play()
     finally:
-        run.close()
+        for book in books:
+            book.close()
+    return [book.result for book in books if book.result is not None]
+
+
+def _rounds_done(book: Book) -> int:
+    return book.folder.rounds_done if book.folder else 0
 
 
 class _Run:
-    """The loop over blocks: play, look, record, checkpoint."""
+    """The loop over blocks for some books at the same round: play, look, record, checkpoint."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        availability: Availability,
-        folder: RunFolder | None,
-        seeds: list[int],
-        rounds: int,
-        evaluate_every: int,
-        pace: Pace,
-        listener: Callable[[Progress], None] | None,
-    ) -> None:
-        self.engine, self.availability, self.folder, self.seeds = engine, availability, folder, seeds
-        self.rounds, self.evaluate_every, self.pace, self.listener = rounds, evaluate_every, pace, listener
-        self.tensorboard: Tensorboard | None = None
-        self.rows: list[Row] = []
+    def __init__(self, engine: Engine, books: list[Book], pace: Pace, listener: Listener | None) -> None:
+        self.engine, self.books, self.pace, self.listener = engine, books, pace, listener
+        self.rounds, self.evaluate_every = books[0].plan.rounds, books[0].plan.evaluate_every
         self.seconds_before, self.began = 0.0, time.monotonic()
-        self.largest_staleness = 0
         self.compiled: set[int] = set()
         self.timed_rounds, self.timed_seconds = 0, 0.0
 
-    def play(self) -> Result:
+    def play(self) -> None:
         states, first = self._begin()
         for block in blocks(self.rounds, self.evaluate_every, first=first):
             begun = time.monotonic()
             states, record = self.engine.advance(states, block.last - block.first)
-            self._note(states, record)
+            self._note(states, record, block.last)
+            if not self._open():
+                return
             new = self._evaluate(states, block.last, record) if block.evaluate else []
             self._time(block.last - block.first, time.monotonic() - begun)
             try:
@@ -167,70 +176,56 @@ class _Run:
                 raise
             if self.pace.due():
                 self._checkpoint(states, block.last)
-        return self._end(states)
+        params = self.engine.params(states)
+        for lanes, book in self._open():
+            book.finish(_part(params, lanes), self._seconds(), self.engine)
 
-    def read_back(self) -> Result:
-        """What a finished run left."""
-        assert self.folder is not None
-        like = jax.eval_shape(lambda: self.engine.params(self.engine.start()))
-        params, _ = load_tree(self.folder / "model.safetensors", like)
-        self.folder.tidy()
-        self._tell(self.rounds, [])
-        staleness = self.folder.manifest["availability"]["largest_staleness"]
-        return Result(self.folder.metrics(), params, staleness, self.folder.path)
-
-    def close(self) -> None:
-        """Flush what is logged and let go of the folder."""
-        if self.tensorboard:
-            self.tensorboard.close()
-        if self.folder:
-            self.folder.release()
+    def _open(self) -> list[tuple[slice, Book]]:
+        """The books that are not closed yet, with their lanes."""
+        seeds = len(self.books[0].plan.seeds)
+        lanes = [slice(seeds * i, seeds * (i + 1)) for i in range(len(self.books))]
+        return [(part, book) for part, book in zip(lanes, self.books, strict=True) if book.result is None]
 
     def _begin(self) -> tuple[States, int]:
-        restored = self._restore() if self.folder else None
-        states, first = restored or (self.engine.start(), 0)
-        if self.tensorboard and self.folder:
-            self.tensorboard.open(self.folder / "tensorboard", self.seeds, first_round=first + 1 if restored else 0)
-        self._tell(first, [] if restored else self._evaluate(states, 0, None))
+        like = jax.eval_shape(
+            lambda: _part(self.engine.join(self.engine.start()), slice(len(self.books[0].plan.seeds)))
+        )
+        restored = [book.restore(like) for book in self.books]
+        parts = [part for part in restored if part is not None]
+        if not parts:
+            states, first = self.engine.start(), 0
+        else:
+            states = self.engine.split(
+                jax.tree.map(lambda *leaves: np.concatenate(leaves), *[part[0] for part in parts])
+            )
+            first, self.seconds_before = parts[0][1], max(part[2] for part in parts)
+        for book in self.books:
+            book.open_log(first_round=first + 1 if parts else 0)
+        self._tell(first, [] if parts else self._evaluate(states, 0, None))
         return states, first
 
-    def _restore(self) -> tuple[States, int] | None:
-        assert self.folder is not None
-        restored = self.folder.restore(jax.eval_shape(lambda: self._bundle(self.engine.start())))
-        self.rows = list(self.folder.metrics().rows)
-        if restored is None:
-            return None
-        (joined, largest), first, self.seconds_before = restored
-        self.largest_staleness = int(largest)
-        return self.engine.split(joined), first
-
-    def _bundle(self, states: States) -> tuple[Any, Any]:
-        """What a checkpoint holds: the states of all seeds side by side, so that any device can go on."""
-        return self.engine.join(states), jnp.int32(self.largest_staleness)
-
-    def _note(self, states: States, record: Record) -> None:
-        self.engine.check_finite(states)
-        self.largest_staleness = max(self.largest_staleness, int(record.max_staleness.max()))
-        if self.folder:
-            cohort = record.cohort
-            positions, mask = np.asarray(cohort.clients), np.asarray(cohort.mask)
-            self.folder.note_cohorts(pack(positions, mask, self.engine.federation.num_clients))
+    def _note(self, states: States, record: Record, round: int) -> None:
+        failures = self.engine.failures(states)
+        for lanes, book in self._open():
+            failed = [failure for failure in failures[lanes] if failure is not None]
+            if failed:
+                book.diverged(failed[0], round=round)
+            else:
+                book.note(_part(record, lanes), self.engine.federation.num_clients)
 
     def _evaluate(self, states: States, round: int, record: Record | None) -> list[Row]:
-        measured = self.engine.measure(states)
-        new = _rows(self.seeds, round, self._seconds(), measured, record)
-        self.rows.extend(new)
-        if self.folder:
-            self.folder.record(new)
-        if self.tensorboard:
-            self.tensorboard.record(new)
+        measured, seconds = self.engine.measure(states), self._seconds()
+        new: list[Row] = []
+        for lanes, book in self._open():
+            about = None if record is None else _part(record, lanes)
+            new.extend(book.evaluated(round, seconds, _part(measured, lanes), about))
         return new
 
     def _checkpoint(self, states: States, round: int) -> None:
-        if self.folder:
-            began = time.monotonic()
-            self.folder.checkpoint(self._bundle(states), round=round, seconds=self._seconds())
-            self.pace.written(time.monotonic() - began)
+        began, joined = time.monotonic(), self.engine.join(states)
+        for lanes, book in self._open():
+            book.checkpoint(_part(joined, lanes), round=round, seconds=self._seconds())
+        self.pace.written(time.monotonic() - began)
 
     def _tell(self, round: int, new: list[Row]) -> None:
         if self.listener:
@@ -248,78 +243,6 @@ class _Run:
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
 
-    def _end(self, states: States) -> Result:
-        params = jax.tree.map(np.asarray, self.engine.params(states))
-        if self.folder:
-            self.folder.finish(params, round=self.rounds, facts=self._facts())
-        path = self.folder.path if self.folder else None
-        return Result(Metrics(self.rows), params, self.largest_staleness, path)
 
-    def _facts(self) -> dict[str, Any]:
-        """What the finished run says of availability: E, Lemma 1's bound where it applies, the staleness seen."""
-        algorithm, smallest = self.engine.rules.algorithm, None
-        if not algorithm.pooled:
-            found = [self.availability.assumption(self.rounds, seed).smallest_e for seed in self.seeds]
-            smallest = None if None in found else max(e for e in found if e is not None)
-        turns = -(-self.engine.federation.num_clients // self.engine.rules.cohort_size)
-        return {
-            "seconds": round(self._seconds(), 3),
-            "availability": {
-                "smallest_e": smallest,
-                "staleness_bound": turns * smallest - 1 if smallest and algorithm.oldest_first else None,
-                "largest_staleness": self.largest_staleness,
-            },
-        }
-
-
-def _cohort_size(federation: Federation, cohort_size: int | None, participation: float | None) -> int:
-    if (cohort_size is None) == (participation is None):
-        raise ConfigError("give either cohort_size (how many clients a round) or participation (their share)")
-    if cohort_size is not None:
-        return int(cohort_size)
-    assert participation is not None
-    if not 0 < participation <= 1:
-        raise ConfigError(f"participation={participation}: a share of the clients is in (0, 1]")
-    return max(1, round(participation * federation.num_clients))
-
-
-def _manifest(
-    federation: Federation, availability: Availability, identity: Mapping[str, Any], seeds: Sequence[int]
-) -> dict[str, Any]:
-    device = jax.devices()[0]
-    return {
-        "config": dict(identity),
-        "seeds": list(seeds),
-        "data": {"name": federation.name, **federation.checksums(), "availability": availability.fingerprint()},
-        "device": {"platform": device.platform, "kind": device.device_kind},
-        "versions": {
-            "python": platform.python_version(),
-            "fedlatest": __version__,
-            **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
-        },
-    }
-
-
-def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
-    rows = []
-    for index, seed in enumerate(seeds):
-        error = None if measured.average_error is None else float(measured.average_error[index])
-        row = Row(
-            seed,
-            round,
-            seconds,
-            train_loss=float(measured.train.loss[index]),
-            train_accuracy=float(measured.train.accuracy[index]),
-            test_loss=float(measured.test.loss[index]),
-            test_accuracy=float(measured.test.accuracy[index]),
-            average_error=error,
-        )
-        if record is not None:
-            row = row._replace(
-                num_available=int(record.num_available[index, -1]),
-                cohort_size=int(record.cohort_size[index, -1]),
-                mean_staleness=float(record.mean_staleness[index, -1]),
-                max_staleness=int(record.max_staleness[index, -1]),
-            )
-        rows.append(as_written(row))
-    return rows
+def _part(tree: Any, lanes: slice) -> Any:
+    return jax.tree.map(lambda leaf: leaf[lanes], tree)
