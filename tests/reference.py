@@ -78,6 +78,7 @@ class Reference:
     rate: float
     seed: int = 0
     mu: float = 1.0
+    server_step: float = 0.01
     weighting: str = "loss"
     empty_round: str = "step"
     cohorts: list[set[int]] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Reference:
         self.stored = np.zeros((num_clients, *self.x.shape))  # u_i
         self.last = [-1] * num_clients  # R_i
         self.waiting: dict[int, Floats] = {}
+        self.first, self.second, self.num_steps = np.zeros_like(self.x), np.zeros_like(self.x), 0  # Adam's moments
 
     def play(self, rounds: int) -> Floats:
         for round in range(rounds):
@@ -111,7 +113,16 @@ class Reference:
                 self.waiting = {}
         elif cohort:
             share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
-            self.x = self.x + sum(updates.values()) / share
+            mean = np.sum(list(updates.values()), axis=0) / share
+            self.x = self.x + (self.adam(mean) if self.algorithm == "fedadam" else mean)
+
+    def adam(self, mean: Floats) -> Floats:
+        """Adam's step along the mean update, with bias-corrected moments."""
+        self.num_steps += 1
+        self.first = 0.9 * self.first + 0.1 * mean
+        self.second = 0.99 * self.second + 0.01 * mean**2
+        first, second = self.first / (1 - 0.9**self.num_steps), self.second / (1 - 0.99**self.num_steps)
+        return np.asarray(self.server_step * first / (np.sqrt(second) + 1e-3))
 
     def select(self, round: int) -> list[int]:
         here = np.flatnonzero(self.available(round)).tolist()

@@ -1,6 +1,6 @@
 """Federated learning for clients that come and go."""
 
-from fedlatest.algorithms import Algorithm, fedavg, fedlaavg, fedprox, fedsgd, naive, sequential
+from fedlatest.algorithms import Algorithm, fedadam, fedavg, fedlaavg, fedprox, fedsgd, naive, sequential
 from fedlatest.availability import (
     Availability,
     Interval,
@@ -74,6 +74,7 @@ __all__ = [
     "dirichlet",
     "diurnal",
     "either",
+    "fedadam",
     "fedavg",
     "fedlaavg",
     "fedprox",

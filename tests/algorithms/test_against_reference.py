@@ -7,7 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlatest import Algorithm, Federation, bernoulli, diurnal, fedavg, fedlaavg, fedprox, fedsgd, naive, sequential
+from fedlatest import (
+    Algorithm,
+    Federation,
+    bernoulli,
+    diurnal,
+    fedadam,
+    fedavg,
+    fedlaavg,
+    fedprox,
+    fedsgd,
+    naive,
+    sequential,
+)
 from fedlatest.availability import Availability
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.simulation.engine import Engine, Training
@@ -24,6 +36,8 @@ CASES: dict[str, tuple[Algorithm, dict[str, Any]]] = {
     "fedavg-update": (fedavg(weighting="update"), {"weighting": "update"}),
     "fedsgd": (fedsgd(), {}),
     "fedprox": (fedprox(mu=0.7), {"mu": 0.7}),
+    "fedadam": (fedadam(server_step=0.05), {"server_step": 0.05}),
+    "fedadam-update": (fedadam(weighting="update"), {"weighting": "update"}),
     "naive": (naive(), {}),
 }
 

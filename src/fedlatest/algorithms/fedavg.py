@@ -26,9 +26,7 @@ def fedavg(*, weighting: Weighting = "loss") -> Algorithm:
 
     def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
         del facts
-        share = sums.weight if weighting == "update" else sums.num
-        step = jnp.where(sums.num > 0, 1.0 / jnp.where(sums.num > 0, share, 1.0), 0.0)
-        return ModelOnly(add(server.params, sums.fresh["update"], step))
+        return ModelOnly(add(server.params, sums.fresh["update"], mean_share(sums, weighting)))
 
     return Algorithm(
         name="fedavg",
@@ -39,3 +37,9 @@ def fedavg(*, weighting: Weighting = "loss") -> Algorithm:
         merge=merge,
         settings={"weighting": weighting},
     )
+
+
+def mean_share(sums: Sums, weighting: Weighting) -> jax.Array:
+    """What turns the sum of the cohort's updates into their mean; 0 when nobody took part."""
+    share = sums.weight if weighting == "update" else sums.num
+    return jnp.where(sums.num > 0, 1.0 / jnp.where(sums.num > 0, share, 1.0), 0.0)

@@ -16,6 +16,7 @@ STYLE = {  # Okabe and Ito's colours, which colour-blind readers tell apart; and
     "fedavg": ("#D55E00", "-"),
     "fedprox": ("#CC79A7", (0, (5, 2))),
     "fedsgd": ("#E69F00", (0, (3, 1.5))),
+    "fedadam": ("#8C6D1F", (0, (4, 1, 1, 1))),
     "naive": ("#009E73", (0, (6, 2, 1, 2))),
     "sequential": ("#000000", (0, (1.2, 1.4))),
 }

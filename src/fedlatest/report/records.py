@@ -15,6 +15,7 @@ TITLES = {
     "fedavg": "FedAvg",
     "fedsgd": "FedSGD",
     "fedprox": "FedProx",
+    "fedadam": "FedAdam",
     "naive": "Naive",
     "sequential": "Sequential SGD",
 }

@@ -1,0 +1,141 @@
+"""Experiments that differ in numbers share one program and run side by side; each is what it would be alone."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlatest import (
+    Algorithm,
+    Availability,
+    ConfigError,
+    DivergedError,
+    Progress,
+    Result,
+    RunFolder,
+    bernoulli,
+    diurnal,
+    fedadam,
+    fedavg,
+    fedprox,
+    simulate,
+    softmax_cross_entropy,
+)
+from fedlatest.simulation import Plan, Training, simulate_together
+from tests.problems import MODEL, small_federation
+
+FEDERATION = small_federation(8, seed=1)
+DAY = diurnal(np.arange(8) < 3, period=4)
+NIGHT = diurnal(np.arange(8) < 5, period=2)
+
+
+def plan(algorithm: Algorithm, availability: Availability = DAY, *, rate: float = 0.2, **changes: Any) -> Plan:
+    values: dict[str, Any] = {
+        "federation": FEDERATION, "model": MODEL, "algorithm": algorithm, "availability": availability,
+        "training": Training(3, 2, 3, rate), "loss": softmax_cross_entropy, "rounds": 12, "evaluate_every": 5,
+        "seeds": (0, 7), "config": {},
+    }  # fmt: skip
+    return Plan(**(values | changes))
+
+
+@cache
+def alone(plan: Plan) -> Result:
+    return simulate(
+        plan.federation, plan.model, plan.algorithm, plan.availability, rounds=plan.rounds, cohort_size=3,
+        num_local_steps=2, batch_size=3, learning_rate=plan.training.learning_rate, seeds=plan.seeds, evaluate_every=5,
+    )  # fmt: skip
+
+
+def losses(result: Result | DivergedError) -> Any:
+    assert isinstance(result, Result)
+    return result.metrics.column("train_loss")
+
+
+PLANS = {
+    "availability": [plan(fedprox(mu=0.5)), plan(fedprox(mu=0.5), NIGHT)],
+    "number": [plan(fedprox(mu=0.1)), plan(fedprox(mu=2.0)), plan(fedprox(mu=0.0))],
+    "server step": [plan(fedadam(server_step=0.01)), plan(fedadam(server_step=0.3))],
+    "step size": [plan(fedavg(), rate=0.1), plan(fedavg(), rate=0.4)],
+}
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("differing", PLANS)
+def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit-identical when lanes take turns (CPU); equal to rounding when they are one program (accelerators)."""
+    plans = PLANS[differing]
+    expected = [losses(alone(plan)) for plan in plans]
+    assert not np.allclose(expected[0], expected[1])
+    monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
+    for result, curve in zip(simulate_together(plans), expected, strict=True):
+        if side_by_side:
+            np.testing.assert_allclose(losses(result), curve, rtol=1e-4)
+        else:
+            np.testing.assert_array_equal(losses(result), curve)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        plan(fedavg(weighting="none")),
+        plan(fedavg(), bernoulli(np.full(8, 0.5))),
+        plan(fedavg(), training=Training(3, 1, 3, 0.2)),
+        plan(fedavg(), federation=small_federation(8, seed=1)),
+        plan(fedavg(), seeds=(0,)),
+        plan(fedavg(), rounds=20),
+        plan(fedprox(mu=0.0)),
+    ],
+)
+def test_different_programs_are_refused(other: Plan) -> None:
+    with pytest.raises(ConfigError, match="differ in more than numbers"):
+        simulate_together([plan(fedavg()), other])
+
+
+def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
+    """A neighbour leaves no trace in a folder."""
+    plans = PLANS["availability"]
+    simulate_together(plans, [tmp_path / "day", tmp_path / "night"])
+    simulate_together(plans[1:], [tmp_path / "alone"])
+    night, lone = RunFolder(tmp_path / "night"), RunFolder(tmp_path / "alone")
+    np.testing.assert_array_equal(night.metrics().column("test_loss"), lone.metrics().column("test_loss"))
+    np.testing.assert_array_equal(night.participation().clients, lone.participation().clients)
+    assert (night / "model.safetensors").read_bytes() == (lone / "model.safetensors").read_bytes()
+    assert night.manifest["data"]["availability"] != RunFolder(tmp_path / "day").manifest["data"]["availability"]
+
+
+def test_what_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
+    """One finished, one cut at round 5, one not begun: each ends as if nothing had happened."""
+    plans = PLANS["number"]
+    folders = [tmp_path / name for name in "abc"]
+
+    def cut(progress: Progress) -> None:
+        if progress.round == 5:
+            raise KeyboardInterrupt
+
+    simulate_together(plans[:1], folders[:1])
+    with pytest.raises(KeyboardInterrupt):
+        simulate_together(plans[1:2], folders[1:2], listener=cut)
+    assert [RunFolder(folder).rounds_done for folder in folders] == [0, 5, 0]
+    for result, plan in zip(simulate_together(plans, folders, resume=True), plans, strict=True):
+        np.testing.assert_array_equal(losses(result), losses(alone(plan)))
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_one_that_diverges_leaves_the_others_alone(
+    side_by_side: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proximal coefficient of 1e30 blows up in the second local step; its neighbour does not hear of it."""
+    monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
+    plans = [plan(fedprox(mu=1e38), rate=10.0), plan(fedprox(mu=0.1))]
+    folders = [tmp_path / "wild", tmp_path / "calm"]
+    wild, calm = simulate_together(plans, folders)
+    assert isinstance(wild, DivergedError)
+    np.testing.assert_allclose(losses(calm), losses(alone(plans[1])), rtol=1e-4)
+    assert RunFolder(folders[0]).manifest["status"] == "diverged"
+    assert RunFolder(folders[1]).finished
+    again, _ = simulate_together(plans, folders, resume=True)
+    assert str(again) == str(wild)
+    with pytest.raises(DivergedError, match="not finite"):
+        alone(plans[0])
