@@ -22,7 +22,7 @@ from rich.text import Text
 from fedlatest import __version__
 from fedlatest.data import Samples
 from fedlatest.errors import ConfigError, FedlatestError, RunFolderError
-from fedlatest.recipes import RECIPES, Experiment, Recipe
+from fedlatest.recipes import RECIPES, Dealer, Experiment, Recipe
 from fedlatest.recipes.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, read_runs
 from fedlatest.runs import RunFolder
@@ -84,8 +84,9 @@ def run(
     numbers = _seeds(seed, seeds)
     _use_device(device)
     samples = chosen.load(data)
+    dealer = Dealer(samples)
     for experiment in experiments:
-        experiment.build(samples)  # complains about nonsense early
+        experiment.plan(dealer)  # complains about nonsense early
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     _refuse_what_is_in_the_way(root, folders, allowed=resume or force)

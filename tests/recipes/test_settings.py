@@ -4,7 +4,7 @@ import pytest
 
 from fedlatest import ConfigError
 from fedlatest.data import load_digits
-from fedlatest.recipes import RECIPES
+from fedlatest.recipes import RECIPES, Dealer
 from fedlatest.recipes.mnist import DEFAULTS
 from fedlatest.recipes.settings import CHOICES, keywords, resolve
 
@@ -67,20 +67,21 @@ def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -
 def test_nonsense_values_are_refused_when_built(overrides: list[str], message: str) -> None:
     experiment = RECIPES["mnist"].experiments(["num_clients=100", *overrides])[0]
     with pytest.raises(ConfigError if "trace" not in message else ValueError) as error:
-        experiment.build(load_digits())
+        experiment.plan(Dealer(load_digits()))
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize("what", CHOICES)
 def test_every_choice_can_be_built(what: str) -> None:
     """Each algorithm, availability model, partition and model, with its own defaults, on the digits."""
+    dealer = Dealer(load_digits())
     for name, factory in CHOICES[what].items():
         if "trace" in keywords(factory):
             continue  # needs a file
         experiment = RECIPES["mnist"].experiments([f"{what}={name}", "num_clients=100"])[0]
-        federation, _, algorithm, availability = experiment.build(load_digits())
-        assert federation.num_clients == availability.num_clients == 100
-        assert what != "algorithm" or algorithm.name == name
+        plan = experiment.plan(dealer)
+        assert plan.federation.num_clients == plan.availability.num_clients == 100
+        assert what != "algorithm" or plan.algorithm.name == name
 
 
 def test_quickstart_runs_four_algorithms() -> None:

@@ -105,7 +105,7 @@ def test_folder_of_a_finished_run(tmp_path: Path) -> None:
     result = play(out=tmp_path / "a/b", seeds=(0, 7))
     folder = RunFolder(tmp_path / "a/b")
     assert sorted(path.name for path in folder.path.iterdir()) == [
-        "manifest.json", "metrics.csv", "model.safetensors", "participation.npz",
+        "clients.npz", "labels.csv", "manifest.json", "metrics.csv", "model.safetensors", "participation.npz",
     ]  # fmt: skip
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "finished"

@@ -1,17 +1,35 @@
 """A complete experiment: its resolved values, and how they become a simulation."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedlatest.algorithms import Algorithm
-from fedlatest.availability import Availability, Clients
+from fedlatest.availability import Clients
 from fedlatest.data import Federation, Samples
 from fedlatest.errors import ConfigError
-from fedlatest.models import Model
-from fedlatest.recipes.settings import make
-from fedlatest.simulation import Result, simulate
+from fedlatest.models import softmax_cross_entropy
+from fedlatest.recipes.settings import keywords_of, make
+from fedlatest.simulation import Plan, Result, Training, simulate_plan
+from fedlatest.simulation.plan import cohort_size
+
+
+class Dealer:
+    """Deals samples to clients, once for all experiments that deal alike: they then share one Federation."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+        self._dealt: dict[tuple[Any, ...], Federation] = {}
+
+    def deal(self, values: Mapping[str, Any]) -> Federation:
+        """The federation that the values name."""
+        keys = ("partition", "num_clients", "partition_seed", *keywords_of("partition", values))
+        how = tuple(values[key] for key in keys)
+        if how not in self._dealt:
+            labels, seed = self.samples.labels, values["partition_seed"]
+            partition = make("partition", values, labels=labels, num_clients=values["num_clients"], seed=seed)
+            self._dealt[how] = self.samples.deal(partition)
+        return self._dealt[how]
 
 
 @dataclass(frozen=True)
@@ -21,39 +39,41 @@ class Experiment:
     name: str
     values: Mapping[str, Any]
 
-    def build(self, samples: Samples) -> tuple[Federation, Model, Algorithm, Availability]:
-        """What `simulate` needs, from the values."""
+    def plan(self, dealer: Dealer, seeds: Sequence[int] = (0,)) -> Plan:
+        """The plan to simulate; nonsense among the values is complained about here."""
         values = self.values
         if values["partition_seed"] < 0:
             raise ConfigError(f"partition_seed={values['partition_seed']}: must be 0 or larger")
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
-        partition = make(
-            "partition", values, labels=samples.labels, num_clients=values["num_clients"], seed=values["partition_seed"]
-        )
-        federation = samples.deal(partition)
+        federation = dealer.deal(values)
         clients = Clients(federation.client_labels(), federation.num_labels, values["partition_seed"])
-        model = make("model", values, num_features=samples.features.shape[1], num_classes=federation.num_labels)
-        return federation, model, make("algorithm", values), make("availability", values, clients=clients)
-
-    def run(self, samples: Samples, **options: Any) -> Result:
-        """Simulate; the options are those of `simulate` (seeds, out, resume, force, listener, ...)."""
-        values = self.values
-        federation, model, algorithm, availability = self.build(samples)
-        return simulate(
-            federation,
-            model,
-            algorithm,
-            availability,
+        num_features = dealer.samples.features.shape[1]
+        return Plan(
+            federation=federation,
+            model=make("model", values, num_features=num_features, num_classes=federation.num_labels),
+            algorithm=make("algorithm", values),
+            availability=make("availability", values, clients=clients),
+            training=Training(
+                cohort_size(federation.num_clients, None, values["participation"]),
+                values["local_steps"],
+                values["batch_size"],
+                values["learning_rate"],
+            ),
+            loss=softmax_cross_entropy,
             rounds=values["rounds"],
-            participation=values["participation"],
-            num_local_steps=values["local_steps"],
-            batch_size=values["batch_size"],
-            learning_rate=values["learning_rate"],
             evaluate_every=values["evaluate_every"],
-            config=values,
-            **options,
+            seeds=tuple(seeds),
+            config=dict(values),
         )
+
+    def run(self, samples: Samples, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:
+        """Simulate; the options are those of `simulate` (resume, force, listener, ...)."""
+        return simulate_plan(self.plan(Dealer(samples), seeds), out, **options)
+
+    def with_values(self, **changes: Any) -> "Experiment":
+        """The same experiment with some values changed."""
+        return replace(self, values={**self.values, **changes})
 
 
 @dataclass(frozen=True)

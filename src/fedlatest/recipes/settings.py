@@ -91,8 +91,12 @@ def keywords(factory: Factory, owner: str = "") -> dict[str, Key]:
 
 def make(what: str, values: Mapping[str, Any], **given: Any) -> Any:
     """Build what the values name (an algorithm, a partition, a model) with its own keywords and what is given."""
-    factory = CHOICES[what][values[what]]
-    return factory(**given, **{name: values[name] for name in keywords(factory)})
+    return CHOICES[what][values[what]](**given, **{name: values[name] for name in keywords_of(what, values)})
+
+
+def keywords_of(what: str, values: Mapping[str, Any]) -> dict[str, Key]:
+    """The keywords of the algorithm, partition, ... that the values name."""
+    return keywords(CHOICES[what][values[what]])
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -91,9 +91,9 @@ def simulate(
         seeds=tuple(int(seed) for seed in seeds),
         config=dict(config or {}),
     )
-    [result] = simulate_together(
-        [plan],
-        None if out is None else [Path(out)],
+    return simulate_plan(
+        plan,
+        None if out is None else Path(out),
         resume=resume,
         force=force,
         checkpoint_seconds=checkpoint_seconds,
@@ -101,6 +101,11 @@ def simulate(
         listener=listener,
         clients_at_once=clients_at_once,
     )
+
+
+def simulate_plan(plan: Plan, out: Path | None = None, **options: Any) -> Result:
+    """Simulate one plan; the options are those of `simulate_together`."""
+    [result] = simulate_together([plan], None if out is None else [out], **options)
     if isinstance(result, DivergedError):
         raise result
     return result

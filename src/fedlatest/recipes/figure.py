@@ -1,0 +1,43 @@
+"""A figure of a paper as data: which experiments it shows, and under which names."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from fedlatest.recipes.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a figure. Several candidates are a search: the one with the lowest late training loss is shown."""
+
+    label: str
+    candidates: tuple[Experiment, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes."""
+
+    title: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels side by side; `kind` says what is drawn of their runs."""
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    kind: Literal["curves", "availability", "round"] = "curves"
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """All that must have been run."""
+        return unique(experiment for panel in self.panels for curve in panel.curves for experiment in curve.candidates)
+
+
+def unique(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Experiments by name, each once, in their first order."""
+    return list({experiment.name: experiment for experiment in experiments}.values())
