@@ -1,13 +1,21 @@
 """Every MNIST figure of the paper, one function a figure (Section "Results in the Convex Case" and its supplement)."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fedlatest.recipes.experiment import Experiment, key_of
 from fedlatest.recipes.figure import Curve, Figure, Panel
 from fedlatest.recipes.mnist import mnist
 
-SETTINGS = ((100, 3), (100, 5), (50, 1), (100, 1), (200, 1))
-"""(E, D): rounds in a block, digits that are available in the first block."""
+
+class Setting(NamedTuple):
+    """An availability setting of the paper."""
+
+    period: int  # E: rounds in a block
+    digits: int  # D: digits whose clients are available in the first block
+
+
+SETTINGS = (Setting(100, 3), Setting(100, 5), Setting(50, 1), Setting(100, 1), Setting(200, 1))
 FEDADAM_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
@@ -26,9 +34,11 @@ def chart() -> Figure:
     return Figure("chart", "Who is available when", panels, kind="availability")
 
 
-def round() -> Figure:
+def illustration() -> Figure:
     """One round of FedLaAvg: who took part, and whose latest update was reused."""
-    return Figure("round", "One round of FedLaAvg", (Panel("", (one("FedLaAvg", setting(100, 3)),)),), kind="round")
+    return Figure(
+        "illustration", "One round of FedLaAvg", (Panel("", (one("FedLaAvg", setting(100, 3)),)),), kind="round"
+    )
 
 
 def clients() -> Figure:
@@ -60,7 +70,8 @@ def sequential() -> Figure:
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    function.__name__: function for function in (availability, chart, round, clients, participation, more, sequential)
+    function.__name__: function
+    for function in (availability, chart, illustration, clients, participation, more, sequential)
 }
 
 

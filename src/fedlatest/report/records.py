@@ -39,6 +39,16 @@ class RunRecord(NamedTuple):
         return TITLES.get(self.algorithm, self.algorithm)
 
     @property
+    def rounds(self) -> int:
+        """How many rounds the run is to have."""
+        return int(self.manifest["config"]["rounds"])
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's keys and values; empty for a run that came from no recipe."""
+        return dict(self.manifest["config"].get("recipe", {}))
+
+    @property
     def final_accuracy(self) -> float:
         """Test accuracy at the last evaluation, mean over seeds."""
         return float(self.metrics.column("test_accuracy")[:, -1].mean())
@@ -49,13 +59,13 @@ class RunRecord(NamedTuple):
 
         NaN where fewer than two evaluations fall there.
         """
-        late = self._late("test_accuracy")
+        late = self.late("test_accuracy")
         return float(np.ptp(late, axis=1).mean()) if late.shape[1] > 1 else math.nan
 
     @property
     def late_accuracy(self) -> float:
         """Mean test accuracy over the last quarter of the rounds and over seeds."""
-        return float(self._late("test_accuracy").mean())
+        return float(self.late("test_accuracy").mean())
 
     @property
     def largest_staleness(self) -> int:
@@ -65,7 +75,8 @@ class RunRecord(NamedTuple):
             return int(facts["largest_staleness"])
         return int(np.nanmax(self.metrics.column("max_staleness"), initial=0))
 
-    def _late(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def late(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """[seeds, evaluations] of a column over the last quarter of the rounds."""
         rounds = self.metrics.rounds
         return self.metrics.column(name)[:, rounds > (1 - LAST_SHARE) * rounds[-1]]
 

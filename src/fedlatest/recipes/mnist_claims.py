@@ -1,0 +1,331 @@
+"""What the paper says of the convex case, each statement as a check with a number.
+
+A check is a function of histories, so the same one is put to our runs and, where they are at hand, to the published
+ones. Its thresholds are ours: the paper speaks in words.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, FIGURES, SETTINGS, Setting, run, setting
+from fedlatest.recipes.mnist_published import LATE, LEVEL, NAMES, Summary, summaries
+from fedlatest.report import TITLES, Claim, PublishedCurve, RunRecord
+from fedlatest.report.curve import arrives_below, cycle, stays_above
+
+Values = npt.NDArray[np.float64]
+ROUNDS = LATE[1]
+STATEMENTS = "What the paper says"
+MEANS = "Mean test accuracy over rounds (3000, 4000]"
+SWINGS = "Swing: largest minus smallest test accuracy over rounds (3000, 4000]"
+ARRIVALS = f"Round from which test accuracy stays at or above {LEVEL:.2f}"
+RIVALS = {"FedSGD": "algorithm=fedsgd", "FedAvg": "algorithm=fedavg", "FedProx": "algorithm=fedprox"}
+EXPERIMENTS = {experiment.name: experiment for figure in FIGURES.values() for experiment in figure().experiments}
+_IGNORED = {"rounds", "evaluate_every", "partition_seed"}
+
+
+class History(NamedTuple):
+    """A run as a check sees it."""
+
+    rounds: npt.NDArray[np.int64]
+    train_loss: Values  # [seeds, evaluations]
+    test_accuracy: Values
+
+    @property
+    def late(self) -> npt.NDArray[np.bool_]:
+        """Which evaluations are in the last quarter."""
+        return self.rounds > 0.75 * self.rounds[-1]
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss in the last quarter."""
+        return float(self.train_loss[:, self.late].mean())
+
+    @property
+    def accuracy(self) -> float:
+        """Mean test accuracy in the last quarter."""
+        return float(self.test_accuracy[:, self.late].mean())
+
+    @property
+    def swings(self) -> Values:
+        """[seeds] largest minus smallest test accuracy in the last quarter."""
+        return np.asarray(np.ptp(self.test_accuracy[:, self.late], axis=1))
+
+    @property
+    def late_losses(self) -> Values:
+        """[late evaluations] training loss, mean over seeds."""
+        return np.asarray(self.train_loss[:, self.late].mean(axis=0))
+
+    @property
+    def rises(self) -> float:
+        """How far training loss rises from one evaluation to the next, summed over the second half, mean over seeds."""
+        half = self.train_loss[:, self.rounds >= self.rounds[-1] / 2]
+        return float(np.maximum(np.diff(half, axis=1), 0).sum(axis=1).mean())
+
+    def arrives_below(self, loss: float) -> float:
+        """The first round with a training loss, mean over seeds, at or below one."""
+        return arrives_below(self.rounds, self.train_loss.mean(axis=0), loss)
+
+
+class Found(NamedTuple):
+    """What a check found."""
+
+    text: str
+    holds: bool
+
+
+Histories = Mapping[str, History]  # by the name of the run
+Check = Callable[[Histories], Found | None]  # None where the runs it needs are not there
+
+
+def mnist_claims(
+    runs: Iterable[RunRecord], published: Mapping[tuple[str, str], PublishedCurve] | None = None
+) -> list[Claim]:
+    """Every claim about which the runs can say something."""
+    ours = _ours(runs)
+    theirs = _theirs(published or {})
+    claims = [_statement(text, check, ours, theirs) for text, check in CHECKS.items()]
+    rows = _against_published(ours, summaries(published or {}))
+    return [claim for claim in [*claims, *rows] if claim is not None]
+
+
+def converges_by_2000(runs: Histories) -> Found | None:
+    """Round from which the mean test accuracy stays within 0.01 of where it ends; about 2000: at most 2500."""
+    arrived = {
+        where: stays_above(history.rounds, history.test_accuracy.mean(axis=0), history.accuracy - 0.01)
+        for where, history in _by_setting(runs, "").items()
+    }
+    if not arrived:
+        return None
+    return Found(f"within 0.01 of its end from round {_each(arrived, '.0f')}", max(arrived.values()) <= 2500)
+
+
+def approaches_sequential(runs: Histories) -> Found | None:
+    """Training loss in the end over that of sequential SGD: at most 10% more."""
+    ideal, ours = _find(runs, "algorithm=sequential"), _by_setting(runs, "")
+    if ideal is None or not ours:
+        return None
+    ratios = {where: history.loss / ideal.loss for where, history in ours.items()}
+    return Found(f"training loss over sequential SGD's: {_each(ratios, '.2f')}", max(ratios.values()) <= 1.1)
+
+
+def rivals_oscillate(runs: Histories) -> Found | None:
+    """Swing over FedLaAvg's in the same setting: at least three times."""
+    calm = _by_setting(runs, "")
+    ratios = {
+        f"{name}, {_in_words(where)}": float(history.swings.mean() / calm[where].swings.mean())
+        for name, changes in RIVALS.items()
+        for where, history in _by_setting(runs, changes).items()
+        if where in calm
+    }
+    if not ratios:
+        return None
+    least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    text = f"{ratios[least]:.0f} ({least}) to {ratios[most]:.0f} times ({most}) FedLaAvg's swing"
+    return Found(text, ratios[least] >= 3)
+
+
+def oscillates_with_the_period(runs: Histories) -> Found | None:
+    """The strongest cycle of test accuracy in the second half lasts E or 2E rounds, to the next longer or shorter."""
+    right, wrong = 0, []
+    for name, changes in RIVALS.items():
+        for where, history in _by_setting(runs, changes).items():
+            half = history.rounds > history.rounds[-1] / 2
+            found = cycle(history.rounds[half], history.test_accuracy[:, half].mean(axis=0))
+            span = history.rounds[-1] / 2
+            if any(abs(span / found - span / length) <= 1 for length in (where.period, 2 * where.period)):
+                right += 1
+            else:
+                wrong.append(f"{name}, {_in_words(where)}: {found:.0f} rounds")
+    if not (right or wrong):
+        return None
+    return Found("; ".join(wrong) or f"the strongest cycle lasts E or 2E rounds in all {right} runs", not wrong)
+
+
+def worse_for_larger_blocks(runs: Histories) -> Found | None:
+    """Swing grows with E at D = 1."""
+    return _grows(runs, [Setting(50, 1), Setting(100, 1), Setting(200, 1)])
+
+
+def worse_for_more_digits(runs: Histories) -> Found | None:
+    """Swing grows with D at E = 100."""
+    return _grows(runs, [Setting(100, 1), Setting(100, 3), Setting(100, 5)])
+
+
+def fedprox_tracks_fedavg(runs: Histories) -> Found | None:
+    """Mean distance of their training losses in the last quarter over FedAvg's: at most 5%."""
+    prox, plain = _by_setting(runs, "algorithm=fedprox"), _by_setting(runs, "algorithm=fedavg")
+    apart = {
+        where: 100 * float(np.abs(prox[where].late_losses - plain[where].late_losses).mean()) / plain[where].loss
+        for where in prox
+        if where in plain
+    }
+    return Found(f"training losses differ by {_each(apart, '.1f%')}", max(apart.values()) <= 5) if apart else None
+
+
+def more_steps_are_faster(runs: Histories) -> Found | None:
+    """Rounds to the training loss that one local step ends at: with ten, at most half as many."""
+    slow, fast = _by_setting(runs, "local_steps=1"), _by_setting(runs, "")
+    faster = {
+        where: slow[where].arrives_below(slow[where].loss) / fast[where].arrives_below(slow[where].loss)
+        for where in slow
+        if where in fast
+    }
+    return (
+        Found(f"{_each(faster, '.1f')} times fewer rounds with C = 10", min(faster.values()) >= 2) if faster else None
+    )
+
+
+def clients_matter_little(runs: Histories) -> Found | None:
+    """Training loss in the end with 200, 600 and 1000 clients: at most 3% apart."""
+    losses = {f"N={n}": found.loss for n in (200, 600, 1000) if (found := _find(runs, f"num_clients={n}"))}
+    if len(losses) < 2:
+        return None
+    apart = max(losses.values()) / min(losses.values()) - 1
+    return Found(f"training loss {_each(losses, '.4f')}: {100 * apart:.1f}% apart", apart <= 0.03)
+
+
+def more_participants_are_steadier(runs: Histories) -> Found | None:
+    """How far training loss rises on its way down is less with more participants, up to a point.
+
+    The rises are summed over the second half; "up to a point": from 0.1 to 1.0 the loss in the end falls by under 3%.
+    """
+    found = {share: _find(runs, f"participation={share}") for share in (0.05, 0.1, 1.0)}
+    histories = {share: history for share, history in found.items() if history is not None}
+    if len(histories) < len(found):
+        return None
+    rises = {f"participation {share}": history.rises for share, history in histories.items()}
+    gain = 1 - histories[1.0].loss / histories[0.1].loss
+    text = f"training loss rises by {_each(rises, '.3f')} in all; from 0.1 to 1.0 it ends {100 * gain:.1f}% lower"
+    few, some, all_ = rises.values()
+    return Found(text, few >= some >= all_ and gain < 0.03)
+
+
+def fedadam_oscillates(runs: Histories) -> Found | None:
+    """The best server step by training loss in the end; its swing is above 0.05."""
+    tried = {step: found for step in FEDADAM_STEPS if (found := _find(runs, f"algorithm=fedadam server_step={step}"))}
+    if not tried:
+        return None
+    best = min(tried, key=lambda step: tried[step].loss)
+    swing = float(tried[best].swings.mean())
+    return Found(f"swing {swing:.4f} with the best server step of {len(tried)} ({best})", swing > 0.05)
+
+
+CHECKS: dict[str, Check] = {
+    "FedLaAvg converges in about 2000 rounds in all settings": converges_by_2000,
+    "FedLaAvg approaches sequential SGD": approaches_sequential,
+    "FedSGD, FedAvg and FedProx oscillate in every setting": rivals_oscillate,
+    "they oscillate with the period of availability": oscillates_with_the_period,
+    "they oscillate more for larger E": worse_for_larger_blocks,
+    "they oscillate more for larger D": worse_for_more_digits,
+    "FedProx tracks FedAvg": fedprox_tracks_fedavg,
+    "ten local steps converge in fewer rounds than one": more_steps_are_faster,
+    "the number of clients matters little": clients_matter_little,
+    "more participants in a round are steadier, up to a point": more_participants_are_steadier,
+    "FedAdam oscillates, its step searched": fedadam_oscillates,
+}
+
+
+def _statement(text: str, check: Check, ours: Histories, theirs: Histories) -> Claim | None:
+    found, published = check(ours), check(theirs)
+    if found is None:
+        return None
+    judged = all(history.rounds[-1] == ROUNDS for history in ours.values())
+    return Claim(STATEMENTS, text, found.text, published.text if published else "", found.holds if judged else None)
+
+
+def _against_published(ours: Histories, summary: Mapping[tuple[str, str], Summary]) -> list[Claim]:
+    """Our number, theirs, and whether they agree as closely as such runs can be expected to."""
+    means, swings, arrivals = [], [], []
+    for name, key in NAMES.items():
+        if name not in ours:
+            continue
+        history, theirs, what = ours[name], summary[key], _what(name)
+        judged = history.rounds[-1] == ROUNDS
+        steady = key[0] in ("FedLaAvg", "FedLaAvg_C1", "SGD")
+        close = abs(history.accuracy - theirs.mean) <= (0.004 if steady else 0.012)
+        measured = f"{history.accuracy:.4f} ({history.accuracy - theirs.mean:+.4f})"
+        means.append(Claim(MEANS, what, measured, f"{theirs.mean:.4f}", close if judged else None))
+        seeds = history.swings
+        alike = 1 / 1.6 <= seeds.mean() / theirs.swing <= 1.6 or seeds.min() <= theirs.swing <= seeds.max()
+        measured = f"{seeds.mean():.4f} (seeds {seeds.min():.4f} to {seeds.max():.4f})"
+        swings.append(Claim(SWINGS, what, measured, f"{theirs.swing:.4f}", bool(alike) if judged else None))
+        if key[0] == "FedLaAvg":
+            rounds = [stays_above(history.rounds, curve, LEVEL) for curve in history.test_accuracy]
+            near = abs(np.mean(rounds) - theirs.stays_above) <= 0.2 * theirs.stays_above
+            measured = f"{np.mean(rounds):.0f} (seeds {min(rounds):.0f} to {max(rounds):.0f})"
+            arrivals.append(
+                Claim(ARRIVALS, what, measured, f"{theirs.stays_above:.0f}", bool(near) if judged else None)
+            )
+    return [*means, *swings, *arrivals]
+
+
+def _ours(runs: Iterable[RunRecord]) -> dict[str, History]:
+    """Finished runs of the paper's MNIST experiments by name, whatever their folders are called."""
+    names = {_identity(experiment.values): name for name, experiment in EXPERIMENTS.items()}
+    found = {}
+    for record in runs:
+        name = names.get(_identity(record.recipe))
+        if name is not None and record.manifest["status"] == "finished":
+            columns = (record.metrics.column(column) for column in ("train_loss", "test_accuracy"))
+            found[name] = History(record.metrics.rounds, *columns)
+    return found
+
+
+def _theirs(published: Mapping[tuple[str, str], PublishedCurve]) -> dict[str, History]:
+    histories = {}
+    for name, key in NAMES.items():
+        if key in published:
+            curve = published[key]
+            seen = curve.rounds <= ROUNDS
+            losses, accuracies = curve.train_loss[seen][None], curve.test_accuracy[seen][None]
+            histories[name] = History(curve.rounds[seen], losses, accuracies)
+    return histories
+
+
+def _identity(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((key, value) for key, value in values.items() if key not in _IGNORED))
+
+
+def _find(runs: Histories, changes: str) -> History | None:
+    return runs.get(run(changes).name)
+
+
+def _by_setting(runs: Histories, changes: str) -> dict[Setting, History]:
+    """The runs of an algorithm in those of the five settings that there are."""
+    found = {where: _find(runs, f"{changes} {setting(*where)}") for where in SETTINGS}
+    return {where: history for where, history in found.items() if history is not None}
+
+
+def _grows(runs: Histories, settings: Sequence[Setting]) -> Found | None:
+    """The rivals' swings, one setting after the other."""
+    texts, holds = [], True
+    for name, changes in RIVALS.items():
+        found = _by_setting(runs, changes)
+        swings = [float(found[where].swings.mean()) for where in settings if where in found]
+        if len(swings) > 1:
+            texts.append(f"{name} {' < '.join(f'{swing:.3f}' for swing in swings)}")
+            holds = holds and all(less < more for less, more in pairwise(swings))
+    return Found(f"swing {'; '.join(texts)}".replace("<", "<" if holds else "then"), holds) if texts else None
+
+
+def _each(values: Mapping[Any, float], digits: str) -> str:
+    unit = "%" if digits.endswith("%") else ""
+    return ", ".join(f"{value:{digits.rstrip('%')}}{unit} ({_in_words(key)})" for key, value in values.items())
+
+
+def _in_words(where: Any) -> str:
+    return f"E={where.period}, D={where.digits}" if isinstance(where, Setting) else str(where)
+
+
+def _what(name: str) -> str:
+    """A run of the paper, as a row of a table names it."""
+    values = EXPERIMENTS[name].values
+    if values["algorithm"] == "sequential":
+        batch = round(values["participation"] * values["num_clients"]) * values["batch_size"]
+        return f"Sequential SGD, {values['local_steps']} steps of {batch}"
+    one_step = ", C=1" if values["algorithm"] == "fedlaavg" and values["local_steps"] == 1 else ""
+    return f"{TITLES[values['algorithm']]}{one_step}, {_in_words(Setting(values['period'], values['digits']))}"
