@@ -1,16 +1,23 @@
 """Run folders -> tables and figures; never trains."""
 
 from fedlatest.report.claims import Claim, write_claims
-from fedlatest.report.figures import draw_curves
+from fedlatest.report.figures import METRICS, Line, draw_both, draw_curves, draw_panels
+from fedlatest.report.pictures import draw_availability, draw_round
 from fedlatest.report.published import PublishedCurve, read_published
 from fedlatest.report.records import TITLES, RunRecord, read_runs
 
 __all__ = [
+    "METRICS",
     "TITLES",
     "Claim",
+    "Line",
     "PublishedCurve",
     "RunRecord",
+    "draw_availability",
+    "draw_both",
     "draw_curves",
+    "draw_panels",
+    "draw_round",
     "read_published",
     "read_runs",
     "write_claims",

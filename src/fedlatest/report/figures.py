@@ -1,17 +1,20 @@
-"""Figures of runs: the same colour for the same algorithm everywhere, legible without colour too."""
+"""Curves of runs: the same colour for the same algorithm everywhere, legible without colour too."""
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from fedlatest.errors import RunFolderError
+from fedlatest.report.canvas import Dashes, canvas, save
+from fedlatest.report.published import PublishedCurve
 from fedlatest.report.records import RunRecord
 
-STYLE = {  # Okabe and Ito's colours, which colour-blind readers tell apart; and a dash pattern each
+STYLE: dict[str, tuple[str, Dashes]] = {  # Okabe and Ito's colours, which colour-blind readers tell apart, and dashes
     "fedlaavg": ("#0072B2", "-"),
     "fedavg": ("#D55E00", "-"),
     "fedprox": ("#CC79A7", (0, (5, 2))),
@@ -20,44 +23,113 @@ STYLE = {  # Okabe and Ito's colours, which colour-blind readers tell apart; and
     "naive": ("#009E73", (0, (6, 2, 1, 2))),
     "sequential": ("#000000", (0, (1.2, 1.4))),
 }
-OTHER = ("#7f7f7f", "-")
+OTHER: tuple[str, Dashes] = ("#7f7f7f", "-")
+ONE_STEP: tuple[str, Dashes] = ("#56B4E9", (0, (4, 1.5)))  # FedLaAvg with one local step: a lighter blue
+SHADES: tuple[tuple[str, Dashes], ...] = (("#7FC8F8", "-"), ("#0072B2", (0, (4, 1.5))), ("#003B5C", (0, (1.2, 1.2))))
+METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
+
+
+class Line(NamedTuple):
+    """A curve of a figure: a run, and where there is one the published curve behind it."""
+
+    label: str
+    run: RunRecord
+    published: PublishedCurve | None = None
 
 
 def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "") -> Path:
     """Training loss and test accuracy over rounds, mean and band over seeds; PNG or PDF by the file's ending."""
     if not runs:
         raise RunFolderError("nothing to draw: no runs were given")
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(9, 3.4), layout="constrained")
-        FigureCanvasAgg(figure)
-        loss, accuracy = figure.subplots(1, 2)
-        labels = _labels(runs)
-        for run, label in zip(runs, labels, strict=True):
-            _curve(loss, run, "train_loss", label)
-            _curve(accuracy, run, "test_accuracy", label)
-        loss.set(xlabel="round", ylabel="training loss", yscale="log")
-        accuracy.set(xlabel="round", ylabel="test accuracy")
-        accuracy.legend(frameon=False, loc="lower right")
+    return draw_both([Line(label, run) for label, run in zip(_labels(runs), runs, strict=True)], path, title=title)
+
+
+def draw_both(lines: Sequence[Line], path: Path, *, title: str = "") -> Path:
+    """Training loss beside test accuracy."""
+    with canvas(9, 3.4) as figure:
+        axes = figure.subplots(1, 2)
+        for each, metric in zip(axes, METRICS, strict=True):
+            _draw(each, lines, metric)
+        axes[1].legend(frameon=False, loc="lower right")
+        if any(line.published for line in lines):
+            axes[0].legend(*_published_entry(), frameon=False, loc="upper right")
         if title:
             figure.suptitle(title)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path}: the figure could not be written ({error})") from error
-    return path
+        return save(figure, path)
 
 
-def _curve(axes: Axes, run: RunRecord, column: str, label: str) -> None:
-    colour, dashes = STYLE.get(run.algorithm, OTHER)
-    values, rounds = run.metrics.column(column), run.metrics.rounds
-    above = run.algorithm == "fedlaavg"
+def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *, title: str = "") -> Path:
+    """One metric in several settings, a panel each, the legend in a cell of its own."""
+    columns = 3 if len(panels) > 2 else len(panels) + 1
+    rows = math.ceil((len(panels) + 1) / columns)
+    with canvas(3.4 * columns, 2.7 * rows) as figure:
+        cells = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes, (name, lines) in zip(cells[1:], panels.items(), strict=False):
+            _draw(axes, lines, metric)
+            axes.set_title(name)
+        for axes in (cells[0], *cells[len(panels) + 1 :]):
+            axes.set_axis_off()
+        shown = [axes.get_legend_handles_labels() for axes in cells[1 : len(panels) + 1]]
+        if any(line.published for lines in panels.values() for line in lines):
+            shown.append(_published_entry())
+        entries = {label: handle for handles, labels in shown for handle, label in zip(handles, labels, strict=True)}
+        cells[0].legend(entries.values(), entries.keys(), loc="center", frameon=False, title=title)
+        return save(figure, path)
+
+
+def style_of(run: RunRecord) -> tuple[str, Dashes]:
+    """Colour and dashes of a run: its algorithm's, wherever it is drawn."""
+    if run.algorithm == "fedlaavg" and run.manifest["config"].get("num_local_steps") == 1:
+        return ONE_STEP
+    return STYLE.get(run.algorithm, OTHER)
+
+
+def _draw(axes: Axes, lines: Sequence[Line], metric: str) -> None:
+    sweep = len(lines) > 1 and len({style_of(line.run) for line in lines}) == 1
+    for number, line in enumerate(lines):
+        colour, dashes = SHADES[number % len(SHADES)] if sweep else style_of(line.run)
+        _curve(axes, line, metric, colour, dashes)
+    axes.set(xlabel="round", ylabel=METRICS[metric])
+    if metric == "train_loss":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.tick_params(axis="y", which="minor", labelsize=7)
+    _zoom(axes, lines, metric)
+
+
+def _curve(axes: Axes, line: Line, metric: str, colour: str, dashes: Dashes) -> None:
+    values, rounds = line.run.metrics.column(metric), line.run.metrics.rounds
+    above = line.run.algorithm == "fedlaavg"
+    if line.published is not None:
+        seen = line.published.rounds <= rounds[-1]
+        theirs = getattr(line.published, metric)[seen]
+        axes.plot(line.published.rounds[seen], theirs, color=colour, alpha=0.35, linewidth=2.6, zorder=1)
     axes.plot(
-        rounds, values.mean(axis=0), color=colour, linestyle=dashes, label=label, linewidth=1.8 if above else 1.2,
+        rounds, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label, linewidth=1.6 if above else 1.0,
         zorder=3 if above else 2,
     )  # fmt: skip
     if len(values) > 1:
         axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+
+
+def _zoom(axes: Axes, lines: Sequence[Line], metric: str) -> None:
+    """Show what happens after the start: the first rounds, where one group of clients is unseen, go off the scale."""
+    late = []
+    for line in lines:
+        rounds = line.run.metrics.rounds
+        late.append(line.run.metrics.column(metric)[:, rounds >= 0.1 * rounds[-1]])
+    low, high = min(part.min() for part in late), max(part.max() for part in late)
+    if not (np.isfinite(low) and np.isfinite(high)) or low >= high:
+        return
+    if metric == "train_loss":
+        axes.set_ylim(max(low, 1e-12) / 1.1, high * 1.1)
+    else:
+        axes.set_ylim(max(0.0, low - 0.05 * (high - low)), min(1.0, high + 0.08 * (high - low)))
+
+
+def _published_entry() -> tuple[list[Line2D], list[str]]:
+    return [Line2D([], [], color="#555555", alpha=0.35, linewidth=2.6)], ["published"]
 
 
 def _labels(runs: list[RunRecord]) -> list[str]:

@@ -1,0 +1,104 @@
+"""Reproducing a paper: its figures, what they need to have been run, and how they are drawn."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedlatest.data import Samples
+from fedlatest.errors import ConfigError
+from fedlatest.recipes.experiment import Experiment
+from fedlatest.recipes.figure import Curve, Figure, unique
+from fedlatest.recipes.mnist import mnist
+from fedlatest.recipes.mnist_claims import mnist_claims
+from fedlatest.recipes.mnist_figures import FIGURES as MNIST_FIGURES
+from fedlatest.recipes.mnist_published import behind
+from fedlatest.report import (
+    METRICS,
+    Claim,
+    Line,
+    PublishedCurve,
+    RunRecord,
+    draw_availability,
+    draw_both,
+    draw_panels,
+    draw_round,
+)
+
+Histories = Mapping[tuple[str, str], PublishedCurve]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The figures of a paper on one data set, and its claims."""
+
+    name: str
+    load: Callable[[Path | None], Samples]
+    figures: Mapping[str, Callable[[], Figure]]
+    claims: Callable[[Iterable[RunRecord], Histories], list[Claim]]
+    behind: Callable[[Histories], dict[str, PublishedCurve]]
+    """Published curves by the name of our run."""
+
+    def chosen(self, names: list[str]) -> list[Figure]:
+        """The figures of some names; all of them if none is named."""
+        for name in names:
+            if name not in self.figures:
+                raise ConfigError(f"--figure {name}: unknown; choose one of {', '.join(self.figures)}")
+        return [self.figures[name]() for name in names or self.figures]
+
+
+REPRODUCTIONS = {"mnist": Reproduction("mnist", mnist.load, MNIST_FIGURES, mnist_claims, behind)}
+
+
+def experiments_of(figures: Iterable[Figure], *, rounds: int | None = None) -> list[Experiment]:
+    """What the figures need to have been run, the longest first."""
+    needed = unique(experiment for figure in figures for experiment in figure.experiments)
+    if rounds is not None:
+        needed = [experiment.with_values(rounds=rounds) for experiment in needed]
+    return sorted(needed, key=lambda experiment: -work(experiment))
+
+
+def work(experiment: Experiment) -> float:
+    """How long an experiment takes, roughly, in samples trained on or evaluated, evaluations being cheap."""
+    values = experiment.values
+    steps = 1 if values["algorithm"] == "fedsgd" else values["local_steps"]
+    trained = values["participation"] * values["num_clients"] * steps * values["batch_size"]
+    return float(values["rounds"] * (trained + 1500))
+
+
+def draw(
+    figure: Figure, runs: Mapping[str, RunRecord], folder: Path, published: Mapping[str, PublishedCurve]
+) -> list[Path]:
+    """Draw a figure from its runs (by name) as PNG and PDF; lines whose runs diverged or are missing are left out."""
+    panels = {
+        panel.title: [line for curve in panel.curves if (line := _line(curve, runs, published)) is not None]
+        for panel in figure.panels
+    }
+    panels = {title: lines for title, lines in panels.items() if lines}
+    if not panels:
+        return []
+    return [path for ending in ("png", "pdf") for path in _draw_as(figure, panels, folder, ending)]
+
+
+def _draw_as(figure: Figure, panels: Mapping[str, list[Line]], folder: Path, ending: str) -> list[Path]:
+    path = folder / f"{figure.name}.{ending}"
+    first = next(iter(panels.values()))
+    if figure.kind == "availability":
+        return [draw_availability({title: lines[0].run for title, lines in panels.items()}, path, title=figure.title)]
+    if figure.kind == "round":
+        return [draw_round(first[0].run, path)]
+    if len(panels) == 1:
+        return [draw_both(first, path, title=figure.title)]
+    return [
+        draw_panels(panels, metric, folder / f"{figure.name}-{metric.split('_')[1]}.{ending}", title=figure.title)
+        for metric in METRICS
+    ]
+
+
+def _line(curve: Curve, runs: Mapping[str, RunRecord], published: Mapping[str, PublishedCurve]) -> Line | None:
+    there = [runs[experiment.name] for experiment in curve.candidates if experiment.name in runs]
+    if not there:
+        return None
+    best = min(there, key=lambda run: float(run.late("train_loss").mean()))
+    searched = len(curve.candidates) > 1
+    label = f"{curve.label} (best of {len(there)})" if searched else curve.label
+    return Line(label, best, published.get(best.path.name))

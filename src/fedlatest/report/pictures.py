@@ -1,0 +1,118 @@
+"""Pictures of who is there: the availability chart, and one round of FedLaAvg."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from fedlatest.errors import RunFolderError
+from fedlatest.report.canvas import canvas, save
+from fedlatest.report.records import RunRecord
+from fedlatest.runs import ClientRecord, RunFolder
+
+HERE, CHOSEN, AWAY = "#E69F00", "#D55E00", "#8A8F98"
+MOST_BLOCKS_ROUNDS = 800
+
+
+def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str = "") -> Path:
+    """Who is available when, a row per label: light where its clients are here, dark where they are away."""
+    with canvas(3.2 * len(runs), 2.8) as figure:
+        if title:
+            figure.suptitle(title)
+        for axes, (name, run) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
+            clients = _clients(run)
+            shares, rounds = _by_label(clients)
+            axes.pcolormesh(rounds, np.arange(len(shares) + 1), 1 - shares, cmap="Greys", vmin=0, vmax=1.25)
+            axes.set(title=name, xlabel="round", xlim=(0, min(MOST_BLOCKS_ROUNDS, rounds[-1])))
+            axes.set_yticks(np.arange(len(shares)) + 0.5, [str(label) for label in range(len(shares))])
+            axes.invert_yaxis()
+        figure.axes[0].set_ylabel("clients, by digit")
+        return save(figure, path)
+
+
+def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: str = "") -> Path:
+    """One round: each client a dot, in the row of its label; who took part, and whose latest update was reused.
+
+    Reads the run's first seed. Without `round`, the middle of the last block of availability is shown.
+    """
+    clients, folder = _clients(run), RunFolder(run.path)
+    who = folder.participation()
+    round = int(0.97 * who.num_rounds) if round is None else round
+    if not 0 <= round < who.num_rounds:
+        raise RunFolderError(f"round={round}: {run.path} has rounds 0 .. {who.num_rounds - 1}")
+    last = np.full(clients.labels.size, -1)
+    for earlier in range(round):
+        last[who.cohort(seed=0, round=earlier)] = earlier
+    chosen = np.zeros(clients.labels.size, bool)
+    chosen[who.cohort(seed=0, round=round)] = True
+    here = _available(clients, round) | chosen
+    with canvas(9, 3.9) as figure:
+        [axes] = figure.subplots(1, 1, squeeze=False)[0]
+        _dots(axes, clients, here, chosen, round - last)
+        axes.set_title(title or f"Round {round} of FedLaAvg", loc="left")
+        return save(figure, path)
+
+
+def _dots(
+    axes: Axes,
+    clients: ClientRecord,
+    here: npt.NDArray[np.bool_],
+    chosen: npt.NDArray[np.bool_],
+    age: npt.NDArray[np.int64],
+) -> None:
+    column = np.zeros(clients.labels.size)
+    for label in np.unique(clients.labels):
+        own = np.flatnonzero(clients.labels == label)
+        column[own] = np.arange(own.size)
+    reused = ~chosen
+    shade = axes.scatter(
+        column[reused], clients.labels[reused], c=age[reused], cmap="cividis_r", s=14, linewidths=0, zorder=2
+    )
+    waiting = here & ~chosen
+    axes.scatter(column[waiting], clients.labels[waiting], s=34, facecolors="none", edgecolors=HERE, linewidths=1.0)
+    axes.scatter(column[chosen], clients.labels[chosen], s=26, color=CHOSEN, marker="D", linewidths=0, zorder=3)
+    bar = axes.figure.colorbar(shade, ax=axes, pad=0.01, fraction=0.03)
+    bar.set_label("rounds since the update was made")
+    axes.set(xlabel="client", ylabel="digit")
+    axes.set_yticks(np.unique(clients.labels))
+    axes.invert_yaxis()
+    kinds = [
+        Line2D([], [], marker="D", linestyle="", color=CHOSEN, label=f"takes part: new update ({chosen.sum()})"),
+        Line2D(
+            [],
+            [],
+            marker="o",
+            linestyle="",
+            color=HERE,
+            markerfacecolor="none",
+            label=f"here, not chosen ({waiting.sum()})",
+        ),
+        Line2D([], [], marker="o", linestyle="", color=AWAY, label=f"latest update reused ({reused.sum()})"),
+    ]
+    axes.legend(handles=kinds, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
+
+
+def _clients(run: RunRecord) -> ClientRecord:
+    clients = RunFolder(run.path).clients()
+    if clients is None:
+        raise RunFolderError(f"{run.path}: does not say who the clients are (no clients.npz)")
+    return clients
+
+
+def _by_label(clients: ClientRecord) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """[labels, columns] share of a label's clients that are available, and the columns' edges in rounds."""
+    labels = clients.labels[clients.order]
+    rows = np.repeat(np.arange(len(clients.row_edges) - 1), np.diff(clients.row_edges))
+    shares = [clients.available[rows[labels == label]].mean(axis=0) / 255 for label in range(labels.max() + 1)]
+    return np.array(shares), clients.column_edges
+
+
+def _available(clients: ClientRecord, round: int) -> npt.NDArray[np.bool_]:
+    """[N] who is available, as far as the picture tells: rows and columns that are mostly so."""
+    column = int(np.searchsorted(clients.column_edges, round, side="right")) - 1
+    here = np.zeros(clients.labels.size, bool)
+    here[clients.order] = np.repeat(clients.available[:, column] > 127, np.diff(clients.row_edges))
+    return here
