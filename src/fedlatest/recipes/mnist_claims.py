@@ -80,8 +80,27 @@ class Found(NamedTuple):
     holds: bool
 
 
-Histories = Mapping[str, History]  # by the name of the run
-Check = Callable[[Histories], Found | None]  # None where the runs it needs are not there
+class Histories:
+    """Histories by the name of the run; notes which were asked for in vain."""
+
+    def __init__(self, histories: Mapping[str, History]) -> None:
+        self._histories = histories
+        self.missing: set[str] = set()
+
+    def find(self, changes: str) -> History | None:
+        """The run that these changes to the paper's default make."""
+        name = run(changes).name
+        if name not in self._histories:
+            self.missing.add(name)
+        return self._histories.get(name)
+
+    def by_setting(self, changes: str) -> dict[Setting, History]:
+        """The runs of an algorithm in those of the five settings that there are."""
+        found = {where: self.find(f"{changes} {setting(*where)}") for where in SETTINGS}
+        return {where: history for where, history in found.items() if history is not None}
+
+
+Check = Callable[[Histories], Found | None]  # None where there is nothing to say
 
 
 def mnist_claims(
@@ -99,7 +118,7 @@ def converges_by_2000(runs: Histories) -> Found | None:
     """Round from which the mean test accuracy stays within 0.01 of where it ends; about 2000: at most 2500."""
     arrived = {
         where: stays_above(history.rounds, history.test_accuracy.mean(axis=0), history.accuracy - 0.01)
-        for where, history in _by_setting(runs, "").items()
+        for where, history in runs.by_setting("").items()
     }
     if not arrived:
         return None
@@ -108,7 +127,7 @@ def converges_by_2000(runs: Histories) -> Found | None:
 
 def approaches_sequential(runs: Histories) -> Found | None:
     """Training loss in the end over that of sequential SGD: at most 10% more."""
-    ideal, ours = _find(runs, "algorithm=sequential"), _by_setting(runs, "")
+    ideal, ours = runs.find("algorithm=sequential"), runs.by_setting("")
     if ideal is None or not ours:
         return None
     ratios = {where: history.loss / ideal.loss for where, history in ours.items()}
@@ -117,11 +136,11 @@ def approaches_sequential(runs: Histories) -> Found | None:
 
 def rivals_oscillate(runs: Histories) -> Found | None:
     """Swing over FedLaAvg's in the same setting: at least three times."""
-    calm = _by_setting(runs, "")
+    calm = runs.by_setting("")
     ratios = {
         f"{name}, {_in_words(where)}": float(history.swings.mean() / calm[where].swings.mean())
         for name, changes in RIVALS.items()
-        for where, history in _by_setting(runs, changes).items()
+        for where, history in runs.by_setting(changes).items()
         if where in calm
     }
     if not ratios:
@@ -135,7 +154,7 @@ def oscillates_with_the_period(runs: Histories) -> Found | None:
     """The strongest cycle of test accuracy in the second half lasts E or 2E rounds, to the next longer or shorter."""
     right, wrong = 0, []
     for name, changes in RIVALS.items():
-        for where, history in _by_setting(runs, changes).items():
+        for where, history in runs.by_setting(changes).items():
             half = history.rounds > history.rounds[-1] / 2
             found = cycle(history.rounds[half], history.test_accuracy[:, half].mean(axis=0))
             span = history.rounds[-1] / 2
@@ -160,7 +179,7 @@ def worse_for_more_digits(runs: Histories) -> Found | None:
 
 def fedprox_tracks_fedavg(runs: Histories) -> Found | None:
     """Mean distance of their training losses in the last quarter over FedAvg's: at most 5%."""
-    prox, plain = _by_setting(runs, "algorithm=fedprox"), _by_setting(runs, "algorithm=fedavg")
+    prox, plain = runs.by_setting("algorithm=fedprox"), runs.by_setting("algorithm=fedavg")
     apart = {
         where: 100 * float(np.abs(prox[where].late_losses - plain[where].late_losses).mean()) / plain[where].loss
         for where in prox
@@ -171,7 +190,7 @@ def fedprox_tracks_fedavg(runs: Histories) -> Found | None:
 
 def more_steps_are_faster(runs: Histories) -> Found | None:
     """Rounds to the training loss that one local step ends at: with ten, at most half as many."""
-    slow, fast = _by_setting(runs, "local_steps=1"), _by_setting(runs, "")
+    slow, fast = runs.by_setting("local_steps=1"), runs.by_setting("")
     faster = {
         where: slow[where].arrives_below(slow[where].loss) / fast[where].arrives_below(slow[where].loss)
         for where in slow
@@ -184,7 +203,7 @@ def more_steps_are_faster(runs: Histories) -> Found | None:
 
 def clients_matter_little(runs: Histories) -> Found | None:
     """Training loss in the end with 200, 600 and 1000 clients: at most 3% apart."""
-    losses = {f"N={n}": found.loss for n in (200, 600, 1000) if (found := _find(runs, f"num_clients={n}"))}
+    losses = {f"N={n}": found.loss for n in (200, 600, 1000) if (found := runs.find(f"num_clients={n}"))}
     if len(losses) < 2:
         return None
     apart = max(losses.values()) / min(losses.values()) - 1
@@ -196,7 +215,7 @@ def more_participants_are_steadier(runs: Histories) -> Found | None:
 
     "Up to a point": from 0.1 to 1.0 the loss in the end falls by under 3%.
     """
-    found = {share: _find(runs, f"participation={share}") for share in (0.05, 0.1, 1.0)}
+    found = {share: runs.find(f"participation={share}") for share in (0.05, 0.1, 1.0)}
     histories = {share: history for share, history in found.items() if history is not None}
     if len(histories) < len(found):
         return None
@@ -209,7 +228,7 @@ def more_participants_are_steadier(runs: Histories) -> Found | None:
 
 def fedadam_oscillates(runs: Histories) -> Found | None:
     """The best server step by training loss in the end; its swing is above 0.05."""
-    tried = {step: found for step in FEDADAM_STEPS if (found := _find(runs, f"algorithm=fedadam server_step={step}"))}
+    tried = {step: found for step in FEDADAM_STEPS if (found := runs.find(f"algorithm=fedadam server_step={step}"))}
     if not tried:
         return None
     best = min(tried, key=lambda step: tried[step].loss)
@@ -232,37 +251,36 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def _statement(text: str, check: Check, ours: Histories, theirs: Histories) -> Claim | None:
-    found, published = check(ours), check(theirs)
+def _statement(text: str, check: Check, ours: Mapping[str, History], theirs: Mapping[str, History]) -> Claim | None:
+    """A statement is judged by whole runs, all of those that it is about."""
+    asked = Histories(ours)
+    found, published = check(asked), check(Histories(theirs))
     if found is None:
         return None
-    judged = all(history.rounds[-1] == ROUNDS for history in ours.values())
-    return Claim(STATEMENTS, text, found.text, published.text if published else "", found.holds if judged else None)
+    whole = not asked.missing and all(history.rounds[-1] == ROUNDS for history in ours.values())
+    return Claim(STATEMENTS, text, found.text, published.text if published else "", found.holds if whole else None)
 
 
-def _against_published(ours: Histories, summary: Mapping[tuple[str, str], Summary]) -> list[Claim]:
+def _against_published(ours: Mapping[str, History], summary: Mapping[tuple[str, str], Summary]) -> list[Claim]:
     """Our number, theirs, and whether they agree as closely as such runs can be expected to."""
     means, swings, arrivals = [], [], []
     for name, key in NAMES.items():
-        if name not in ours:
+        if name not in ours or ours[name].rounds[-1] != ROUNDS:
             continue
         history, theirs, what = ours[name], summary[key], _what(name)
-        judged = history.rounds[-1] == ROUNDS
         steady = key[0] in ("FedLaAvg", "FedLaAvg_C1", "SGD")
         close = abs(history.accuracy - theirs.mean) <= (0.004 if steady else 0.012)
         measured = f"{history.accuracy:.4f} ({history.accuracy - theirs.mean:+.4f})"
-        means.append(Claim(MEANS, what, measured, f"{theirs.mean:.4f}", close if judged else None))
+        means.append(Claim(MEANS, what, measured, f"{theirs.mean:.4f}", close))
         seeds = history.swings
         alike = 1 / 1.6 <= seeds.mean() / theirs.swing <= 1.6 or seeds.min() <= theirs.swing <= seeds.max()
-        measured = f"{seeds.mean():.4f} (seeds {seeds.min():.4f} to {seeds.max():.4f})"
-        swings.append(Claim(SWINGS, what, measured, f"{theirs.swing:.4f}", bool(alike) if judged else None))
+        measured = f"{seeds.mean():.4f} ({seeds.min():.4f} to {seeds.max():.4f})"
+        swings.append(Claim(SWINGS, what, measured, f"{theirs.swing:.4f}", bool(alike)))
         if key[0] == "FedLaAvg":
             rounds = [stays_above(history.rounds, curve, LEVEL) for curve in history.test_accuracy]
             near = abs(np.mean(rounds) - theirs.stays_above) <= 0.2 * theirs.stays_above
-            measured = f"{np.mean(rounds):.0f} (seeds {min(rounds):.0f} to {max(rounds):.0f})"
-            arrivals.append(
-                Claim(ARRIVALS, what, measured, f"{theirs.stays_above:.0f}", bool(near) if judged else None)
-            )
+            measured = f"{_round(float(np.mean(rounds)))} ({_round(min(rounds))} to {_round(max(rounds))})"
+            arrivals.append(Claim(ARRIVALS, what, measured, f"{theirs.stays_above:.0f}", bool(near)))
     return [*means, *swings, *arrivals]
 
 
@@ -293,21 +311,11 @@ def _identity(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((key, value) for key, value in values.items() if key not in _IGNORED))
 
 
-def _find(runs: Histories, changes: str) -> History | None:
-    return runs.get(run(changes).name)
-
-
-def _by_setting(runs: Histories, changes: str) -> dict[Setting, History]:
-    """The runs of an algorithm in those of the five settings that there are."""
-    found = {where: _find(runs, f"{changes} {setting(*where)}") for where in SETTINGS}
-    return {where: history for where, history in found.items() if history is not None}
-
-
 def _grows(runs: Histories, settings: Sequence[Setting]) -> Found | None:
     """The rivals' swings, one setting after the other."""
     texts, holds = [], True
     for name, changes in RIVALS.items():
-        found = _by_setting(runs, changes)
+        found = runs.by_setting(changes)
         swings = [float(found[where].swings.mean()) for where in settings if where in found]
         if len(swings) > 1:
             texts.append(f"{name} {' < '.join(f'{swing:.3f}' for swing in swings)}")
@@ -318,6 +326,10 @@ def _grows(runs: Histories, settings: Sequence[Setting]) -> Found | None:
 def _each(values: Mapping[Any, float], digits: str) -> str:
     unit = "%" if digits.endswith("%") else ""
     return ", ".join(f"{value:{digits.rstrip('%')}}{unit} ({_in_words(key)})" for key, value in values.items())
+
+
+def _round(number: float) -> str:
+    return f"{number:.0f}" if np.isfinite(number) else "never"
 
 
 def _in_words(where: Any) -> str:

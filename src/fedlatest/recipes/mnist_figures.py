@@ -16,7 +16,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (Setting(100, 3), Setting(100, 5), Setting(50, 1), Setting(100, 1), Setting(200, 1))
-FEDADAM_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3)
+FEDADAM_STEPS = (0.0003, 0.001, 0.003, 0.01, 0.03)
 
 
 def availability() -> Figure:
@@ -56,7 +56,7 @@ def participation() -> Figure:
 def more() -> Figure:
     """Beyond the paper's figures: (E, D) = (50, 5), and FedAdam, whose server step is searched."""
     fedadam = Curve("FedAdam", tuple(run(f"algorithm=fedadam server_step={step}") for step in FEDADAM_STEPS))
-    rivals = (one("FedAvg", "algorithm=fedavg"), one("FedLaAvg", ""), fedadam)
+    rivals = (one("FedAvg", "algorithm=fedavg"), one("FedLaAvg, C = 10", ""), fedadam)
     return Figure("more", "More settings", (Panel("E = 50, D = 5", comparison(50, 5)), Panel("E = 100, D = 1", rivals)))
 
 

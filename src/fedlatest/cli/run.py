@@ -1,55 +1,26 @@
-"""The command line: parses, calls, prints."""
+"""`list`, `run` and `plot`."""
 
 import hashlib
 import inspect
 import math
-import os
-import signal
-import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
-import jax
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest import __version__
+from fedlatest.cli.app import app, err, out
+from fedlatest.cli.device import use_device
+from fedlatest.cli.progress import Bars, Stop
 from fedlatest.data import Samples
-from fedlatest.errors import ConfigError, FedlatestError, RunFolderError
+from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import RECIPES, Dealer, Experiment, Recipe
 from fedlatest.recipes.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, read_runs
 from fedlatest.runs import RunFolder
 from fedlatest.simulation import Progress as Heard
-
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-out = Console()
-err = Console(stderr=True)
-
-
-def main() -> None:
-    """Entry point: a user's mistake is one or two lines, never a traceback."""
-    try:
-        app()
-    except FedlatestError as error:
-        err.print(Text(f"error: {error}", style="red"), soft_wrap=True)
-        sys.exit(1)
-
-
-@app.callback(invoke_without_command=True)
-def about(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
-    """Federated learning for clients that come and go."""
-    if version:
-        out.print(f"fedlatest {__version__}")
-        raise typer.Exit
 
 
 @app.command("list")
@@ -82,7 +53,7 @@ def run(
     if resume and force:
         raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
     numbers = _seeds(seed, seeds)
-    _use_device(device)
+    use_device(device)
     samples = chosen.load(data)
     dealer = Dealer(samples)
     for experiment in experiments:
@@ -102,7 +73,7 @@ def run(
 
 def _run_all(experiments: list[Experiment], folders: list[Path], samples: Samples, options: dict[str, Any]) -> None:
     """Run one experiment after the other, each with its progress bar and figure."""
-    with _Stop() as stop, _Bars() as bars:
+    with Stop() as stop, Bars() as bars:
         for experiment, folder in zip(experiments, folders, strict=True):
             bars.begin(experiment)
             rest = folders[1:] if options["force"] and folder == folders[0] else []
@@ -133,73 +104,6 @@ def _show(folders: list[Path], figure: Path) -> None:
     draw_curves(records, figure)
     out.print(_table(records))
     out.print(f"figure: {figure}", soft_wrap=True)
-
-
-class _Stop:
-    """A first Ctrl-C (or a polite kill) stops after the block at hand, with a checkpoint; a second one at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __enter__(self) -> "_Stop":
-        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        err.print("stopping at the next checkpoint; once more to stop at once")
-
-
-class _RoundsPerSecond(ProgressColumn):
-    """Speed in rounds per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f} rounds/s")
-
-
-class _Bars:
-    """A progress bar per experiment, and an estimate before the long part."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description:>12}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.completed:>6.0f}/{task.total:.0f}"),
-            _RoundsPerSecond(),
-            TimeRemainingColumn(),
-            console=err,
-            speed_estimate_period=20,
-        )
-
-    def __enter__(self) -> "_Bars":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._progress.stop()
-
-    def begin(self, experiment: Experiment) -> None:
-        self._task = self._progress.add_task(experiment.name, total=experiment.values["rounds"])
-        self._estimated, self._fresh = False, True
-
-    def hear(self, heard: Heard) -> None:
-        if self._fresh:  # a resumed run begins where it was, not at a great speed from 0
-            self._progress.reset(self._task, completed=heard.round)
-            self._fresh = False
-        self._progress.update(self._task, completed=heard.round)
-        if not self._estimated and heard.seconds_left is not None:
-            self._estimated = True
-            if heard.seconds_left > 10:
-                self._progress.console.print(
-                    f"about {_duration(heard.seconds_left)} to go, {heard.bytes_needed / 2**30:.2f} GiB of memory"
-                )
 
 
 def _table(records: list[RunRecord]) -> Table:
@@ -239,19 +143,6 @@ def _refuse_what_is_in_the_way(root: Path, folders: list[Path], *, allowed: bool
             folder.refuse()
 
 
-def _use_device(device: str | None) -> None:
-    if device not in (None, "cpu", "gpu"):
-        raise ConfigError(f"--device {device}: choose cpu or gpu")
-    if device == "cpu" or not entry_points(group="jax_plugins"):  # where accelerators plug in
-        # One thread trains the small models of a cohort faster than several: XLA would split every little product, and
-        # the threads would wait for each other. Read when JAX first starts; a user's own value stands.
-        os.environ.setdefault("NPROC", "1")
-    if device == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-    if device == "gpu" and jax.default_backend() != "gpu":
-        raise ConfigError("--device gpu: JAX finds no GPU here; pip install 'fedlatest[gpu]' on a machine with one")
-
-
 def _folder_name(recipe: str, overrides: list[str]) -> str:
     """A name that says the recipe and, when keys were changed, tells one choice of keys from another."""
     if not overrides:
@@ -277,8 +168,3 @@ def _keys(factory: Callable[..., Any]) -> str:
 
 def _first_line(factory: Callable[..., Any]) -> str:
     return (factory.__doc__ or "").strip().splitlines()[0]
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
