@@ -24,7 +24,8 @@ from fedlatest.data import Samples
 from fedlatest.errors import ConfigError, FedlatestError, RunFolderError
 from fedlatest.recipes import RECIPES, Experiment, Recipe
 from fedlatest.recipes.settings import CHOICES, keywords
-from fedlatest.report import RunRecord, draw_curves, read_runs
+from fedlatest.report import RunRecord, draw_curves, read_runs, write_page
+from fedlatest.report.page import TITLE
 from fedlatest.runs import RunFolder
 from fedlatest.simulation import Progress as Heard
 
@@ -124,6 +125,17 @@ def plot(
 ) -> None:
     """Draw training loss and test accuracy of runs in one figure."""
     _show(folders, to)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")],
+    to: Annotated[Path, typer.Option("--out", help="The page: a name that ends in .html.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="What the page is about.")] = TITLE,
+) -> None:
+    """Make one web page of runs, with interactive charts; it needs no network and no server."""
+    page = write_page(read_runs(folders), to, title=title)
+    out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
 
 
 def _show(folders: list[Path], figure: Path) -> None:

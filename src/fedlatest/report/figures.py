@@ -11,7 +11,10 @@ from matplotlib.figure import Figure
 from fedlatest.errors import RunFolderError
 from fedlatest.report.records import RunRecord
 
-STYLE = {  # Okabe and Ito's colours, which colour-blind readers tell apart; and a dash pattern each
+Dashes = str | tuple[int, tuple[float, ...]]  # as matplotlib takes them
+STYLE: dict[
+    str, tuple[str, Dashes]
+] = {  # Okabe and Ito's colours, which colour-blind readers tell apart; and a dash pattern each
     "fedlaavg": ("#0072B2", "-"),
     "fedavg": ("#D55E00", "-"),
     "fedprox": ("#CC79A7", (0, (5, 2))),
@@ -19,7 +22,7 @@ STYLE = {  # Okabe and Ito's colours, which colour-blind readers tell apart; and
     "naive": ("#009E73", (0, (6, 2, 1, 2))),
     "sequential": ("#000000", (0, (1.2, 1.4))),
 }
-OTHER = ("#7f7f7f", "-")
+OTHER: tuple[str, Dashes] = ("#7f7f7f", "-")
 
 
 def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "") -> Path:

@@ -1,0 +1,81 @@
+"use strict";
+// Small things that every chart needs: elements, numbers as people read them, legends, lists to choose from.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const SVG = document.querySelector("svg").namespaceURI;
+
+function html(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== null) element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function svg(name, attributes = {}, parent = null, text = null) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) if (value !== null) element.setAttribute(key, value);
+  if (text !== null) element.textContent = text;
+  if (parent) parent.append(element);
+  return element;
+}
+
+function swatch(colour, dash) {
+  const picture = svg("svg", { class: "swatch", viewBox: "0 0 28 10", "aria-hidden": "true" });
+  svg("path", { d: "M1 5H27", stroke: colour, "stroke-dasharray": dash || null }, picture);
+  return picture;
+}
+
+const plain = (value) => (value === null ? "–" : Number(value.toPrecision(4)).toLocaleString("en"));
+const whole = (value) => Math.round(value).toLocaleString("en");
+const fourDigits = (value) => value.toFixed(4);
+const percent = (value) => `${Number((100 * value).toPrecision(3))}%`;
+
+function announce(words) {
+  document.getElementById("announcer").textContent = words;
+}
+
+/** Draw a chart again when it is given another width; a chart out of sight has none. */
+function redrawOnResize(chart) {
+  new ResizeObserver(() => {
+    const { clientWidth } = chart.plot;
+    if (clientWidth && chart.width !== undefined && clientWidth !== chart.width) chart.draw();
+  }).observe(chart.plot);
+}
+
+/** Buttons of which one is pressed; `options` are [value, words]. */
+function choice(words, options, chosen, change) {
+  const box = html("div", { class: "choice", role: "group", "aria-label": words });
+  for (const [value, label] of options) {
+    const press = () => { press.all(value); change(value); };
+    press.all = (now) => [...box.children].forEach((b) => b.setAttribute("aria-pressed", String(b.value === String(now))));
+    box.append(html("button", { type: "button", value, "aria-pressed": String(value === chosen), onclick: press }, label));
+  }
+  return box;
+}
+
+/** A legend of buttons that show and hide; `items` are {key, label, colour, dash}, `hidden` is a set of keys. */
+function legend(box, items, hidden, change, point = () => {}) {
+  box.replaceChildren(...items.map(({ key, label, colour, dash }) => {
+    const button = html("button", { type: "button", "data-key": key, "aria-pressed": String(!hidden.has(key)) });
+    button.append(swatch(colour, dash), label);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(key)) hidden.add(key);
+      button.setAttribute("aria-pressed", String(!hidden.has(key)));
+      change();
+    });
+    for (const [event, what] of [["pointerenter", key], ["focus", key], ["pointerleave", null], ["blur", null]]) {
+      button.addEventListener(event, () => point(what));
+    }
+    return button;
+  }));
+}
+
+/** A labelled list; `options` are [value, words]. */
+function list(words, options, chosen, change) {
+  const box = html("select", { autocomplete: "off", onchange: () => change(box.value) });
+  for (const [value, label] of options) box.append(new Option(label, value, false, String(value) === String(chosen)));
+  return html("label", { class: "group" }, html("span", {}, words), box);
+}

@@ -1,0 +1,133 @@
+// A picture of clients x rounds on a canvas, with axes in SVG around it and a cell that can be moved over it.
+
+class HeatMap {
+  constructor(box, label) {
+    this.plot = html("div", { class: "plot", tabindex: "0", role: "application", "aria-roledescription": "heat map", "aria-label": label });
+    this.tip = html("div", { class: "tip", hidden: "" });
+    this.canvas = html("canvas", { "aria-hidden": "true" });
+    box.append(this.plot, this.tip);
+    this.at = null; // [row, column]
+    this.listen();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    redrawOnResize(this);
+  }
+
+  /** `map` holds the bins, `cells` a level per cell, `most` what the highest level stands for, `word` what it is. */
+  show(map, cells, most, word) {
+    Object.assign(this, { map, cells, most, word, at: null });
+    this.draw();
+  }
+
+  get size() { return [this.map.rows.length - 1, this.map.columns.length - 1]; }
+
+  draw() {
+    if (!this.map) return;
+    this.width = this.plot.clientWidth;
+    const width = Math.max(280, this.width), height = Math.min(300, Math.max(200, 0.5 * width));
+    this.frame = { left: 60, right: width - 8, top: 6, bottom: height - 44 };
+    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
+    this.axes(picture, width, height);
+    this.layer = svg("g", {}, picture);
+    this.paint();
+    this.plot.replaceChildren(this.canvas, picture);
+    picture.style.position = "relative"; // above the canvas
+    this.mark(false);
+  }
+
+  axes(picture, width, height) {
+    const { left, right, top, bottom } = this.frame, { rows, columns, labels } = this.map;
+    const clients = rows[rows.length - 1], rounds = columns[columns.length - 1];
+    const y = (client) => top + (client / clients) * (bottom - top);
+    let free = -Infinity; // names that would lie on each other are left out
+    const starts = labels.length ? labels : ticks(0, clients, 4).map(({ value }) => [whole(value), value]);
+    starts.forEach(([name, first], i) => {
+      const next = labels.length ? (i + 1 < starts.length ? starts[i + 1][1] : clients) : first;
+      svg("path", { d: `M${left - 5} ${y(first)}H${left}`, class: "axis" }, picture);
+      const middle = y((first + next) / 2);
+      if (middle - free < 12) return;
+      svg("text", { x: left - 8, y: middle + 4, "text-anchor": "end" }, picture, name);
+      free = middle;
+    });
+    for (const { value, words } of ticks(0, rounds, (right - left) / 90, whole)) {
+      const x = left + (value / rounds) * (right - left);
+      svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, picture);
+      svg("text", { x, y: bottom + 19, "text-anchor": x > width - 30 ? "end" : "middle" }, picture, words);
+    }
+    svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" }, picture, "round");
+    const middle = (top + bottom) / 2;
+    const turned = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
+    svg("text", turned, picture, labels.length ? "clients by label" : "clients");
+  }
+
+  paint() {
+    const [rows, columns] = this.size, { left, right, top, bottom } = this.frame;
+    const palette = shades();
+    Object.assign(this.canvas, { width: columns, height: rows });
+    const pen = this.canvas.getContext("2d"), image = pen.createImageData(columns, rows);
+    for (let i = 0; i < rows * columns; i++) image.data.set(palette[this.level(i)], 4 * i);
+    pen.putImageData(image, 0, 0);
+    const style = { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` };
+    // Enlarged, cells have sharp edges; shrunk, they are averaged, so that none is skipped.
+    style.imageRendering = right - left >= columns ? "pixelated" : "auto";
+    Object.assign(this.canvas.style, style);
+  }
+
+  level(i) { return LEVEL[this.cells.charCodeAt(i)]; }
+
+  /** Frame the cell and say what it holds. */
+  mark(aloud) {
+    this.layer.replaceChildren();
+    this.tip.hidden = this.at === null;
+    if (this.at === null) return;
+    const [row, column] = this.at, [rows, columns] = this.size, { left, right, top, bottom } = this.frame;
+    const w = (right - left) / columns, h = (bottom - top) / rows, x = left + column * w;
+    svg("rect", { x, y: top + row * h, width: w, height: h, fill: "none", stroke: "var(--bad)", "stroke-width": 2 }, this.layer);
+    const words = this.words(row, column);
+    this.tip.replaceChildren(html("b", {}, words[0]), html("br"), words[1], html("br"), words[2]);
+    const onTheRight = x < (left + right) / 2;
+    this.tip.style.left = onTheRight ? `${x + w + 12}px` : "auto";
+    this.tip.style.right = onTheRight ? "auto" : `${this.plot.clientWidth - x + 12}px`;
+    if (aloud) announce(words.join(", "));
+  }
+
+  words(row, column) {
+    const { rows, columns, labels } = this.map, between = (edges, i) => (edges[i + 1] - edges[i] > 1 ? `s ${whole(edges[i])}–${whole(edges[i + 1] - 1)}` : ` ${whole(edges[i])}`);
+    const of = labels.filter(([, first], i) => first < rows[row + 1] && (i + 1 === labels.length || labels[i + 1][1] > rows[row])).map(([name]) => name);
+    const share = (this.most * this.level(row * this.size[1] + column)) / 63;
+    const holding = of.length ? ` (label${of.length > 1 ? "s" : ""} ${of.join(", ")})` : "";
+    return [`client${between(rows, row)}${holding}`, `round${between(columns, column)}`, `${this.word}: ${percent(share)} of the time`];
+  }
+
+  listen() {
+    this.plot.addEventListener("pointermove", (event) => {
+      const { left, right, top, bottom } = this.frame, box = this.plot.getBoundingClientRect(), [rows, columns] = this.size;
+      const x = (event.clientX - box.left - left) / (right - left), y = (event.clientY - box.top - top) / (bottom - top);
+      this.at = x >= 0 && x < 1 && y >= 0 && y < 1 ? [Math.floor(y * rows), Math.floor(x * columns)] : null;
+      this.mark(false);
+    });
+    const leave = () => { this.at = null; this.mark(false); };
+    this.plot.addEventListener("pointerleave", leave);
+    this.plot.addEventListener("blur", leave);
+    this.plot.addEventListener("keydown", (event) => {
+      const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
+      const step = event.shiftKey ? 10 : 1;
+      this.at = this.at ? this.at.map((i, axis) => Math.min(this.size[axis] - 1, Math.max(0, i + step * move[axis]))) : [0, 0];
+      this.mark(true);
+      event.preventDefault();
+    });
+  }
+}
+
+const LEVEL = [];
+[...DATA.levels].forEach((letter, level) => { LEVEL[letter.charCodeAt(0)] = level; });
+
+/** The 64 colours from --map-0 over --map-1 to --map-2. */
+function shades() {
+  const style = getComputedStyle(document.documentElement);
+  const stops = [0, 1, 2].map((i) => style.getPropertyValue(`--map-${i}`).trim().match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16)));
+  return DATA.levels.split("").map((_, level) => {
+    const t = (2 * level) / 63, [from, to] = t < 1 ? [stops[0], stops[1]] : [stops[1], stops[2]], share = t < 1 ? t : t - 1;
+    return [...from.map((part, i) => part + share * (to[i] - part)), 255];
+  });
+}
