@@ -61,9 +61,9 @@ def _staleness(runs: list[RunRecord], settings: Sequence[Setting], names: Sequen
     if not federated:
         return []
     stalest = max(federated, key=lambda i: runs[i].largest_staleness)
-    said = [
-        f"The longest that any client stayed unheard: {runs[stalest].largest_staleness} rounds, under {names[stalest]}."
-    ]
+    homes = [setting.label for setting in settings if stalest in setting.runs and len(settings) > 1]
+    where = " ".join([f"under {names[stalest]}", *(f"with {label}" for label in homes)])
+    said = [f"The longest that any client stayed unheard: {runs[stalest].largest_staleness} rounds, {where}."]
     facts = {i: runs[i].manifest.get("availability") or {} for i in federated}
     bounded = [i for i in federated if facts[i].get("staleness_bound") is not None]
     within = [i for i in bounded if runs[i].largest_staleness <= facts[i]["staleness_bound"]]
@@ -86,9 +86,9 @@ def _not_ended(runs: list[RunRecord], names: Sequence[str]) -> list[str]:
     for run, name in zip(runs, names, strict=True):
         status = run.manifest.get("status")
         if status == "diverged":
-            said.append(f"{name} ({run.path.name}) diverged: {run.manifest.get('diverged', '')}")
+            said.append(f"{name}, in {run.path.name}, diverged: {run.manifest.get('diverged', '')}")
         elif status != "finished":
-            said.append(f"{name} ({run.path.name}) is still running, at round {int(run.metrics.rounds[-1])}.")
+            said.append(f"{name}, in {run.path.name}, is still running, at round {int(run.metrics.rounds[-1])}.")
     return said
 
 

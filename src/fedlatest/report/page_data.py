@@ -47,7 +47,7 @@ class PageData:
                 "label": name,
                 "dash": look.dash,
                 "status": run.manifest.get("status", "running"),
-                "pooled": pooled,
+                "front": run.algorithm == "fedlaavg",
                 "seeds": run.metrics.seeds,
                 **curves(run),
                 "published": published_curve(published),

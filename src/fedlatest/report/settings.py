@@ -4,6 +4,7 @@ Runs of one setting differ in their algorithm alone (and its own keys); they sha
 keys in which it differs from the others.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -47,10 +48,8 @@ def find_settings(runs: list[RunRecord]) -> list[Setting]:
             groups[group].append(i)
             values.setdefault(group, keys[i])
     names = _names([values[group] for group in groups])
-    return [
-        Setting(name, sorted(groups[group], key=lambda i: _rank(runs[i])))
-        for name, group in zip(names, groups, strict=True)
-    ]
+    members = [sorted(group, key=lambda i: _rank(runs[i])) for group in groups.values()]
+    return sorted(map(Setting, names, members), key=_natural)
 
 
 def name_runs(runs: list[RunRecord], settings: list[Setting]) -> list[str]:
@@ -59,10 +58,9 @@ def name_runs(runs: list[RunRecord], settings: list[Setting]) -> list[str]:
     for setting in settings:
         for twins in _twins(runs, setting):
             told = [_told_apart(runs[i], [runs[j] for j in twins]) for i in twins]
-            if len(set(told)) < len(told):
-                told = [runs[i].path.name for i in twins]
             for i, words in zip(twins, told, strict=True):
-                names[i] = f"{runs[i].title} ({words})"
+                unclear = told.count(words) > 1
+                names[i] = f"{runs[i].title} ({', '.join([*words, *([runs[i].path.name] if unclear else [])])})"
     return names
 
 
@@ -114,7 +112,7 @@ def _twins(runs: list[RunRecord], setting: Setting) -> list[list[int]]:
     return [twins for twins in by_algorithm.values() if len(twins) > 1]
 
 
-def _told_apart(run: RunRecord, twins: list[RunRecord]) -> str:
+def _told_apart(run: RunRecord, twins: list[RunRecord]) -> list[str]:
     words = []
     if len({_steps(twin) for twin in twins}) > 1:
         words.append("1 step" if _steps(run) == 1 else f"{_steps(run)} steps")
@@ -124,12 +122,19 @@ def _told_apart(run: RunRecord, twins: list[RunRecord]) -> str:
         for key, value in own.items()
         if len({str(twin.manifest["config"]["algorithm"].get(key)) for twin in twins}) > 1
     ]
-    return ", ".join(words)
+    return words
 
 
-def _rank(run: RunRecord) -> tuple[int, int]:
+def _rank(run: RunRecord) -> tuple[int, bool, int]:
+    """Algorithms in the order of their styles; of one algorithm, what is finished and trains longest first."""
     order = list(STYLE)
-    return (order.index(run.algorithm) if run.algorithm in order else len(order), -_steps(run))
+    place = order.index(run.algorithm) if run.algorithm in order else len(order)
+    return place, run.manifest.get("status") != "finished", -_steps(run)
+
+
+def _natural(setting: Setting) -> list[tuple[float, str]]:
+    """Numbers in a label by their size."""
+    return [(float(part), "") if part.isdigit() else (-1.0, part) for part in re.split(r"(\d+)", setting.label)]
 
 
 def _steps(run: RunRecord) -> int:

@@ -55,13 +55,13 @@ class LineChart {
     const height = Math.round(Math.min(most, Math.max(least, 0.45 * width)));
     this.measure();
     const ticksY = this.log ? logTicks(...this.rangeY) : ticks(...this.rangeY, height / 60);
-    const left = 24 + 7.2 * Math.max(2, ...ticksY.map((tick) => tick.words.length));
+    const left = 32 + 7.2 * Math.max(2, ...ticksY.map((tick) => tick.words.length));
     this.frame = { left, right: width - 16, top: 12, bottom: height - 44 };
     const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
     this.axes(picture, ticksY, width, height);
     const inside = this.clip(picture);
     for (const one of this.series) this.behind(inside, one);
-    for (const one of this.series) this.line(inside, one);
+    for (const front of [false, true]) for (const one of this.series) if (Boolean(one.front) === front) this.line(inside, one);
     for (const mark of this.marks) this.mark(picture, mark);
     if (!this.stops.length) {
       svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "nothing" }, picture, "Nothing is chosen.");
@@ -196,6 +196,7 @@ class LineChart {
       svg("text", { x: right, y: y - 6, "text-anchor": "end" }, picture, mark.label);
     } else {
       const x = this.px(mark.x), late = x > (left + right) / 2;
+      if (x > right) svg("text", { x: right, y: top + 10, "text-anchor": "end" }, picture, `${mark.label} →`);
       if (!(x >= left && x <= right)) return;
       svg("path", { d: `M${x} ${top}V${bottom}`, class: "mark", stroke: mark.colour || null }, picture);
       svg("text", { x: x + (late ? -6 : 6), y: top + 10, "text-anchor": late ? "end" : "start" }, picture, mark.label);
@@ -212,6 +213,15 @@ class LineChart {
       rows.push({ one, y: one.y[i], low: one.low && one.low[i], high: one.high && one.high[i] });
     }
     return { x, rows: rows.sort((a, b) => b.y - a.y) };
+  }
+
+  /** The series nearest to the pointer at the crosshair, if it is near at all. */
+  under(event) {
+    if (this.at === null) return null;
+    const y = event.clientY - this.plot.getBoundingClientRect().top;
+    const away = (row) => Math.abs(this.py(row.y) - y);
+    const [closest] = this.reading().rows.sort((a, b) => away(a) - away(b));
+    return closest && away(closest) < 16 ? closest.one.key : null;
   }
 
   crosshair(aloud) {
@@ -245,6 +255,7 @@ class LineChart {
     const look = (event) => {
       this.at = this.stops.length ? nearest(this.stops, where(event)) : null;
       this.crosshair(false);
+      if (this.options.highlight) this.point(this.under(event));
     };
     this.plot.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
@@ -266,7 +277,11 @@ class LineChart {
       else look(event);
     });
     this.plot.addEventListener("pointercancel", () => { start = null; });
-    const leave = () => { this.at = null; this.crosshair(false); };
+    const leave = () => {
+      this.at = null;
+      this.crosshair(false);
+      this.point(null);
+    };
     this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") leave(); });
     this.plot.addEventListener("blur", leave);
     this.plot.addEventListener("dblclick", () => this.zoom(null));

@@ -11,6 +11,7 @@ const chooser = document.getElementById("setting");
 
 const setting = () => DATA.settings[chooser ? chooser.value : 0];
 const inSetting = () => setting().runs.map((i) => ({ ...DATA.runs[i], key: i, colour: `var(--run-${i})` }));
+const look = ({ key, label, colour, dash, front }) => ({ key, label, colour, dash, front, width: front ? 2.6 : 1.8 });
 const within = (section, name) => document.querySelector(`#${section} .${name}`);
 
 /** Mean, lowest and highest over rows, column by column; null where no row has a number. */
@@ -65,7 +66,7 @@ function curve(run, { metric, seeds, published }, seedsOff) {
   if (!rows.length) return null;
   const theirs = published === "shown" && run.published && run.published[metric];
   return {
-    ...run, x: run.rounds, ...overSeeds(rows), width: run.label.startsWith("FedLaAvg") ? 2.6 : 1.8,
+    ...look(run), x: run.rounds, ...overSeeds(rows),
     ...(seeds === "each" && { low: undefined, high: undefined, lines: rows }),
     published: theirs ? { x: run.published.rounds, y: theirs } : null,
   };
@@ -150,16 +151,16 @@ function staleness() {
     const words = rest.length ? html("p", { class: "caption" }, `Without ${rest.join(", ")}: who took part is known when a run is finished.`) : "";
     within("staleness", "content").replaceChildren(html("div", { class: "pair" }, boxes[0], boxes[1]), boxes[2], words);
     const over = (box, label, y, options = {}) => new LineChart(box.lastChild, { label, x: "round", y, zero: true, height: [220, 300], ...options });
-    const mean = over(boxes[0], "Mean staleness over rounds", "rounds, mean");
-    const largest = over(boxes[1], "Largest staleness over rounds", "rounds, largest");
+    const mean = over(boxes[0], "Mean staleness over rounds", "mean staleness");
+    const largest = over(boxes[1], "Largest staleness over rounds", "largest staleness");
     const spread = over(boxes[2], "Share of clients and rounds by staleness", "share at least so stale", { x: "staleness", formatY: percent });
     const draw = () => {
       const shown = runs.filter((run) => !hidden.has(run.key));
       const bounds = [...new Set(shown.map((run) => run.staleness.bound).filter((bound) => bound !== null))];
-      const line = (name) => shown.map((run) => ({ ...run, x: run.staleness.rounds, y: run.staleness[name] }));
+      const line = (name) => shown.map((run) => ({ ...look(run), x: run.staleness.rounds, y: run.staleness[name] }));
       mean.show({ series: line("mean"), keepZoom: true });
       largest.show({ series: line("max"), marks: bounds.map((bound) => ({ y: bound, label: `Lemma 1: ${whole(bound)}` })), keepZoom: true });
-      const known = shown.filter((run) => run.staleness.ages).map((run) => ({ ...run, x: run.staleness.ages, y: run.staleness.at_least }));
+      const known = shown.filter((run) => run.staleness.ages).map((run) => ({ ...look(run), x: run.staleness.ages, y: run.staleness.at_least }));
       spread.show({ series: known, marks: bounds.map((bound) => ({ x: bound, label: `Lemma 1: ${whole(bound)}` })), keepZoom: true });
     };
     const charts = [mean, largest, spread];
@@ -180,7 +181,7 @@ function participation() {
     });
     const draw = () => {
       const shown = runs.filter((run) => !hidden.has(run.key));
-      const series = shown.map((run) => ({ ...run, x: run.participation.rank, y: run.participation.times_fair }));
+      const series = shown.map((run) => ({ ...look(run), x: run.participation.rank, y: run.participation.times_fair }));
       chart.show({ series, marks: [{ y: 1, label: "equal shares" }], keepZoom: true });
     };
     legend(within("participation", "legend"), runs, hidden, draw, (key) => chart.point(key));
@@ -225,7 +226,7 @@ function labels() {
   const show = (run) => {
     const box = html("div", { class: "chart" }), { rounds, names, accuracy } = run.labels, hidden = new Set();
     within("labels", "content").replaceChildren(box);
-    const chart = new LineChart(box, { label: `Accuracy per label of ${run.label}`, x: "round", y: "test accuracy", formatY: fourDigits });
+    const chart = new LineChart(box, { label: `Accuracy per label of ${run.label}`, x: "round", y: "test accuracy", formatY: fourDigits, highlight: true });
     const items = names.map((name, i) => ({
       key: i, label: `label ${name}`, colour: `var(--label-${i % 10})`, dash: LABEL_DASHES[(i + Math.floor(i / 10)) % 5], width: 1.8, x: rounds, y: accuracy[i],
     }));
@@ -265,7 +266,11 @@ const links = [...document.querySelectorAll(".links a")];
 const passing = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
-    for (const link of links) link.toggleAttribute("aria-current", link.hash === `#${target.id}`);
+    for (const link of links) {
+      const here = link.hash === `#${target.id}`, row = link.parentElement;
+      if (here) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+      if (here) row.scrollLeft = link.offsetLeft - row.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
+    }
   }
 }, { rootMargin: "-30% 0px -65% 0px" });
 for (const section of document.querySelectorAll("section")) passing.observe(section);
