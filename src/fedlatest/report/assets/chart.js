@@ -210,7 +210,8 @@ class LineChart {
     for (const one of this.series) {
       const i = nearest(one.x, x);
       if (i === -1 || one.y[i] === null || x < one.x[0] || x > one.x[one.x.length - 1]) continue;
-      rows.push({ one, y: one.y[i], low: one.low && one.low[i], high: one.high && one.high[i] });
+      const published = one.published && one.published.y[nearest(one.published.x, x)];
+      rows.push({ one, y: one.y[i], low: one.low && one.low[i], high: one.high && one.high[i], published });
     }
     return { x, rows: rows.sort((a, b) => b.y - a.y) };
   }
@@ -235,13 +236,14 @@ class LineChart {
       if (!(this.log && y <= 0)) svg("circle", { cx: at, cy: this.py(y), r: 4, fill: one.colour }, this.layer);
     }
     const title = `${this.options.x} ${formatX(x)}`;
-    const table = html("table", {}, ...rows.map(({ one, y, low, high }) => html("tr", {},
+    const table = html("table", {}, ...rows.map(({ one, y, low, high, published }) => html("tr", {},
       html("td", {}, swatch(one.colour, one.dash)), html("td", {}, one.label), html("td", {}, formatY(y)),
-      html("td", {}, low !== null && high !== null && low !== undefined && low !== high ? `${formatY(low)}–${formatY(high)}` : ""))));
+      html("td", {}, [
+        isNumber(low) && low !== high ? `${formatY(low)}–${formatY(high)}` : "",
+        isNumber(published) ? `published ${formatY(published)}` : "",
+      ].filter(Boolean).join("\n")))));
     this.tip.replaceChildren(html("b", {}, title), table);
-    const right = at < (this.frame.left + this.frame.right) / 2;
-    this.tip.style.left = right ? `${at + 16}px` : "auto";
-    this.tip.style.right = right ? "auto" : `${this.plot.clientWidth - at + 16}px`;
+    place(this.tip, this.plot, at, 16);
     if (aloud) announce(`${title}: ${rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join(", ") || "nothing"}`);
   }
 

@@ -29,6 +29,7 @@ function swatch(colour, dash) {
 }
 
 const plain = (value) => (value === null ? "–" : Number(value.toPrecision(4)).toLocaleString("en"));
+const isNumber = (value) => typeof value === "number";
 const whole = (value) => Math.round(value).toLocaleString("en");
 const fourDigits = (value) => value.toFixed(4);
 const percent = (value) => `${Number((100 * value).toPrecision(3))}%`;
@@ -43,6 +44,14 @@ function redrawOnResize(chart) {
     const { clientWidth } = chart.plot;
     if (clientWidth && chart.width !== undefined && clientWidth !== chart.width) chart.draw();
   }).observe(chart.plot);
+}
+
+/** Put a tip beside x, on the roomier side; under a plot that is too narrow to have anything lie on it. */
+function place(tip, plot, x, gap) {
+  const room = plot.clientWidth, narrow = room < 600, right = x < room / 2;
+  tip.style.top = narrow ? `${plot.clientHeight + 4}px` : "8px";
+  tip.style.left = narrow ? "0" : right ? `${x + gap}px` : "auto";
+  tip.style.right = narrow || right ? "auto" : `${room - x + gap}px`;
 }
 
 /** Buttons of which one is pressed; `options` are [value, words]. */

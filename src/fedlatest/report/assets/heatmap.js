@@ -84,18 +84,23 @@ class HeatMap {
     svg("rect", { x, y: top + row * h, width: w, height: h, fill: "none", stroke: "var(--bad)", "stroke-width": 2 }, this.layer);
     const words = this.words(row, column);
     this.tip.replaceChildren(html("b", {}, words[0]), html("br"), words[1], html("br"), words[2]);
-    const onTheRight = x < (left + right) / 2;
-    this.tip.style.left = onTheRight ? `${x + w + 12}px` : "auto";
-    this.tip.style.right = onTheRight ? "auto" : `${this.plot.clientWidth - x + 12}px`;
+    place(this.tip, this.plot, x, w + 12);
     if (aloud) announce(words.join(", "));
   }
 
+  /** Which clients (by their place in this order), which rounds, what share. */
   words(row, column) {
-    const { rows, columns, labels } = this.map, between = (edges, i) => (edges[i + 1] - edges[i] > 1 ? `s ${whole(edges[i])}–${whole(edges[i + 1] - 1)}` : ` ${whole(edges[i])}`);
-    const of = labels.filter(([, first], i) => first < rows[row + 1] && (i + 1 === labels.length || labels[i + 1][1] > rows[row])).map(([name]) => name);
+    const { rows, columns, labels } = this.map;
+    const range = (noun, from, to) => (to > from ? `${noun}s ${whole(from)}–${whole(to)}` : `${noun} ${whole(from)}`);
+    const holds = ([, first], i) => first < rows[row + 1] && (i + 1 === labels.length || labels[i + 1][1] > rows[row]);
+    const held = labels.filter(holds).map(([name]) => name);
     const share = (this.most * this.level(row * this.size[1] + column)) / 63;
-    const holding = of.length ? ` (label${of.length > 1 ? "s" : ""} ${of.join(", ")})` : "";
-    return [`client${between(rows, row)}${holding}`, `round${between(columns, column)}`, `${this.word}: ${percent(share)} of the time`];
+    return [
+      (held.length ? `label${held.length > 1 ? "s" : ""} ${held.join(", ")}: ` : "")
+        + `${range("client", rows[row] + 1, rows[row + 1])} of ${whole(rows[rows.length - 1])}`,
+      range("round", columns[column], columns[column + 1] - 1),
+      `${this.word}: ${percent(share)} of the time`,
+    ];
   }
 
   listen() {
