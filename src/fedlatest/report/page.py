@@ -19,7 +19,7 @@ from fedlatest.report.tables import claims_table, configurations, summary_table
 from fedlatest.runs.files import write_atomically
 
 TITLE = "Federated learning with clients that come and go"
-SCRIPTS = ("elements.js", "scales.js", "chart.js", "heatmap.js", "page.js")
+SCRIPTS = ("elements.js", "scales.js", "chart.js", "heatmap.js", "runs.js", "curves.js", "clients.js", "page.js")
 _NONE: Mapping[str, PublishedCurve] = {}
 
 

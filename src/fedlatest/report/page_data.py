@@ -188,7 +188,8 @@ def encode(shares: npt.NDArray[np.float64]) -> str:
     >>> encode(np.array([[0, 1], [0.5, 1 / 63]]))
     'A_gB'
     """
-    return "".join(np.array(list(LEVELS))[np.round(63 * shares).astype(np.int64).ravel()])
+    letters = np.frombuffer(LEVELS.encode(), np.uint8)
+    return letters[np.round(63 * shares).astype(np.int64)].tobytes().decode()
 
 
 def rounded(values: npt.ArrayLike) -> list[float | None]:

@@ -1,7 +1,7 @@
 // Line charts. A chart is drawn whole on every change: a few dozen paths take a few milliseconds.
 //
-// A series is {key, label, colour, dash, width, x, y} with, if wanted, low and high (a band), lines (drawn in place of y)
-// and published ({x, y}, drawn behind). A mark is {x or y, label}: a line across the plot.
+// A series is {key, label, colour, dash, width, x, y} with, if wanted, low and high (a band), lines (drawn in place of
+// y), published ({x, y}, drawn behind) and front (drawn last). A mark is {x or y, label}: a line across the plot.
 
 class LineChart {
   constructor(box, options) {
@@ -61,10 +61,12 @@ class LineChart {
     this.axes(picture, ticksY, width, height);
     const inside = this.clip(picture);
     for (const one of this.series) this.behind(inside, one);
-    for (const front of [false, true]) for (const one of this.series) if (Boolean(one.front) === front) this.line(inside, one);
+    for (const one of this.series) if (!one.front) this.line(inside, one);
+    for (const one of this.series) if (one.front) this.line(inside, one);
     for (const mark of this.marks) this.mark(picture, mark);
     if (!this.stops.length) {
-      svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "nothing" }, picture, "Nothing is chosen.");
+      const middle = { x: width / 2, y: height / 2, "text-anchor": "middle", class: "nothing" };
+      svg("text", middle, picture, "Nothing is chosen.");
     }
     this.layer = svg("g", {}, picture);
     this.plot.replaceChildren(picture);
@@ -116,14 +118,16 @@ class LineChart {
       svg("path", { d: `M${left} ${y}H${right}`, class: "grid" }, picture);
       svg("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "tick-y" }, picture, words);
     }
-    const marksX = ticks(...this.rangeX, (right - left) / 90, this.options.formatX).filter(({ value }) => this.options.fractions || Number.isInteger(value));
-    for (const { value, words } of marksX) {
+    for (const { value, words } of ticks(...this.rangeX, (right - left) / 90, this.options.formatX)) {
+      if (!this.options.fractions && !Number.isInteger(value)) continue; // there is no half of a round
       const x = this.px(value);
       svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, picture);
-      svg("text", { x, y: bottom + 19, "text-anchor": x > width - 30 ? "end" : "middle", class: "tick-x" }, picture, words);
+      const anchor = x > width - 30 ? "end" : "middle";
+      svg("text", { x, y: bottom + 19, "text-anchor": anchor, class: "tick-x" }, picture, words);
     }
     svg("path", { d: `M${left} ${bottom}H${right}`, class: "axis" }, picture);
-    svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" }, picture, this.options.x);
+    const under = { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" };
+    svg("text", under, picture, this.options.x);
     const middle = (top + bottom) / 2;
     const turned = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
     svg("text", turned, picture, this.options.y + (this.log ? " (log)" : ""));

@@ -32,7 +32,8 @@ const plain = (value) => (value === null ? "–" : Number(value.toPrecision(4)).
 const isNumber = (value) => typeof value === "number";
 const whole = (value) => Math.round(value).toLocaleString("en");
 const fourDigits = (value) => value.toFixed(4);
-const percent = (value) => `${Number((100 * value).toPrecision(3))}%`;
+const shortest = (value) => Number(value.toPrecision(3));
+const percent = (value, places = null) => `${places === null ? shortest(100 * value) : (100 * value).toFixed(places)}%`;
 
 function announce(words) {
   document.getElementById("announcer").textContent = words;
@@ -58,9 +59,12 @@ function place(tip, plot, x, gap) {
 function choice(words, options, chosen, change) {
   const box = html("div", { class: "choice", role: "group", "aria-label": words });
   for (const [value, label] of options) {
-    const press = () => { press.all(value); change(value); };
-    press.all = (now) => [...box.children].forEach((b) => b.setAttribute("aria-pressed", String(b.value === String(now))));
-    box.append(html("button", { type: "button", value, "aria-pressed": String(value === chosen), onclick: press }, label));
+    const press = () => {
+      for (const button of box.children) button.setAttribute("aria-pressed", String(button.value === value));
+      change(value);
+    };
+    const pressed = String(value === chosen);
+    box.append(html("button", { type: "button", value, "aria-pressed": pressed, onclick: press }, label));
   }
   return box;
 }

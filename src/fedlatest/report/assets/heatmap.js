@@ -2,7 +2,10 @@
 
 class HeatMap {
   constructor(box, label) {
-    this.plot = html("div", { class: "plot", tabindex: "0", role: "application", "aria-roledescription": "heat map", "aria-label": label });
+    this.plot = html("div", {
+      class: "plot", tabindex: "0", role: "application", "aria-roledescription": "heat map",
+      "aria-label": `${label}; arrow keys move from cell to cell`,
+    });
     this.tip = html("div", { class: "tip", hidden: "" });
     this.canvas = html("canvas", { "aria-hidden": "true" });
     box.append(this.plot, this.tip);
@@ -81,7 +84,7 @@ class HeatMap {
     if (this.at === null) return;
     const [row, column] = this.at, [rows, columns] = this.size, { left, right, top, bottom } = this.frame;
     const w = (right - left) / columns, h = (bottom - top) / rows, x = left + column * w;
-    svg("rect", { x, y: top + row * h, width: w, height: h, fill: "none", stroke: "var(--bad)", "stroke-width": 2 }, this.layer);
+    svg("rect", { x, y: top + row * h, width: w, height: h, class: "cell" }, this.layer);
     const words = this.words(row, column);
     this.tip.replaceChildren(html("b", {}, words[0]), html("br"), words[1], html("br"), words[2]);
     place(this.tip, this.plot, x, w + 12);
@@ -105,8 +108,10 @@ class HeatMap {
 
   listen() {
     this.plot.addEventListener("pointermove", (event) => {
-      const { left, right, top, bottom } = this.frame, box = this.plot.getBoundingClientRect(), [rows, columns] = this.size;
-      const x = (event.clientX - box.left - left) / (right - left), y = (event.clientY - box.top - top) / (bottom - top);
+      const { left, right, top, bottom } = this.frame, box = this.plot.getBoundingClientRect();
+      const [rows, columns] = this.size;
+      const x = (event.clientX - box.left - left) / (right - left);
+      const y = (event.clientY - box.top - top) / (bottom - top);
       this.at = x >= 0 && x < 1 && y >= 0 && y < 1 ? [Math.floor(y * rows), Math.floor(x * columns)] : null;
       this.mark(false);
     });
@@ -117,7 +122,8 @@ class HeatMap {
       const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       if (!move || event.ctrlKey || event.metaKey || event.altKey) return;
       const step = event.shiftKey ? 10 : 1;
-      this.at = this.at ? this.at.map((i, axis) => Math.min(this.size[axis] - 1, Math.max(0, i + step * move[axis]))) : [0, 0];
+      const moved = (i, axis) => Math.min(this.size[axis] - 1, Math.max(0, i + step * move[axis]));
+      this.at = this.at ? this.at.map(moved) : [0, 0];
       this.mark(true);
       event.preventDefault();
     });
@@ -130,9 +136,11 @@ const LEVEL = [];
 /** The 64 colours from --map-0 over --map-1 to --map-2. */
 function shades() {
   const style = getComputedStyle(document.documentElement);
-  const stops = [0, 1, 2].map((i) => style.getPropertyValue(`--map-${i}`).trim().match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16)));
-  return DATA.levels.split("").map((_, level) => {
-    const t = (2 * level) / 63, [from, to] = t < 1 ? [stops[0], stops[1]] : [stops[1], stops[2]], share = t < 1 ? t : t - 1;
+  const parts = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+  const stops = ["--map-0", "--map-1", "--map-2"].map(parts);
+  return [...DATA.levels].map((_, level) => {
+    const t = (2 * level) / 63, half = t < 1 ? 0 : 1, share = t - half;
+    const from = stops[half], to = stops[half + 1];
     return [...from.map((part, i) => part + share * (to[i] - part)), 255];
   });
 }
