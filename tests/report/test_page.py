@@ -247,6 +247,7 @@ def test_page_stays_small(tmp_path: Path) -> None:
     [run] = data_of(write_page(read_runs([tmp_path]), tmp_path / "page.html"))["runs"]
     assert len(run["rounds"]) == MOST_EVALUATIONS == len(run["curves"]["train_loss"][0])
     assert run["rounds"][::799] == [0, 4000]
+    assert "Of up to 2,001 evaluations a run, 800 are drawn." in (tmp_path / "page.html").read_text()
 
 
 def test_command_line(tmp_path: Path) -> None:

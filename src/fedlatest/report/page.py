@@ -11,7 +11,7 @@ from typing import Any
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.report.claims import Claim
 from fedlatest.report.findings import findings, what_was_run
-from fedlatest.report.page_data import make_data
+from fedlatest.report.page_data import MOST_EVALUATIONS, make_data
 from fedlatest.report.published import PublishedCurve
 from fedlatest.report.records import RunRecord
 from fedlatest.report.settings import Look, Setting, find_settings, look_of, name_runs
@@ -60,6 +60,7 @@ def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[str
         summary=summary_table(runs, settings, names, [look.dash for look in looks]),
         claims=f'<section id="claims"><h2>Claims</h2>{claims_table(claims)}</section>' if claims else "",
         configurations=configurations(runs, settings, names),
+        thinned=_thinned(runs),
         data=embed(data),
         script="\n".join(_asset(name) for name in SCRIPTS),
     )
@@ -72,6 +73,11 @@ def embed(data: Mapping[str, Any]) -> str:
     '{"name":"\\\\u003c/script>"}'
     """
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _thinned(runs: list[RunRecord]) -> str:
+    most = max(run.metrics.rounds.size for run in runs)
+    return f"Of up to {most:,} evaluations a run, {MOST_EVALUATIONS} are drawn." if most > MOST_EVALUATIONS else ""
 
 
 def _chooser(settings: Sequence[Setting]) -> str:
