@@ -14,12 +14,15 @@ from rich.text import Text
 from fedlatest.cli.app import app, err, out
 from fedlatest.cli.device import use_device
 from fedlatest.cli.progress import ManyBars, Stop, duration
+from fedlatest.cli.report import write_report
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import Dealer, Experiment
 from fedlatest.recipes.jobs import Job, News, default_workers, run_in_processes, run_side_by_side, side_by_side
 from fedlatest.recipes.reproduction import REPRODUCTIONS, Reproduction, draw, experiments_of
 from fedlatest.report import Claim, RunRecord, read_published, read_runs, write_claims
 from fedlatest.runs import RunFolder
+
+TITLES = {"mnist": "MNIST under intermittent availability"}
 
 
 @app.command()
@@ -57,10 +60,11 @@ def reproduce(
     runs = {record.path.name: record for record in _finished_runs([root / each.name for each in experiments])}
     behind = reproduction.behind(histories)
     drawn = [path for each in figures for path in draw(each, runs, root / "figures", behind)]
-    claims = reproduction.claims(runs.values(), histories)
-    write_claims(claims, root / "claims.csv")
+    claims = reproduction.claims(runs, histories)
     show_claims(claims)
-    out.print(f"{len(drawn)} figures: {root / 'figures'}\nclaims: {root / 'claims.csv'}", soft_wrap=True)
+    out.print(f"claims: {write_claims(claims, root / 'claims.csv')}", soft_wrap=True)
+    out.print(f"{len(drawn)} figures: {root / 'figures'}", soft_wrap=True)
+    write_report(list(runs.values()), root / "report.html", histories, title=TITLES[paper])
     took = duration(time.monotonic() - begun)
     out.print(f"{len(missing)} of {len(experiments)} runs were made now; all in {took}", highlight=False)
 

@@ -103,11 +103,18 @@ class Histories:
 Check = Callable[[Histories], Found | None]  # None where there is nothing to say
 
 
+def recognise(runs: Iterable[RunRecord]) -> dict[str, RunRecord]:
+    """The finished runs that are the paper's MNIST experiments, by their name, whatever their folders are called."""
+    names = {_identity(experiment.values): name for name, experiment in EXPERIMENTS.items()}
+    finished = [run for run in runs if run.manifest["status"] == "finished"]
+    return {names[_identity(run.recipe)]: run for run in finished if _identity(run.recipe) in names}
+
+
 def mnist_claims(
-    runs: Iterable[RunRecord], published: Mapping[tuple[str, str], PublishedCurve] | None = None
+    runs: Mapping[str, RunRecord], published: Mapping[tuple[str, str], PublishedCurve] | None = None
 ) -> list[Claim]:
-    """Every claim about which the runs can say something."""
-    ours = _ours(runs)
+    """Every claim about which the runs, by name, can say something."""
+    ours = {name: _history(run) for name, run in runs.items()}
     theirs = _theirs(published or {})
     claims = [_statement(text, check, ours, theirs) for text, check in CHECKS.items()]
     rows = _against_published(ours, summaries(published or {}))
@@ -284,16 +291,8 @@ def _against_published(ours: Mapping[str, History], summary: Mapping[tuple[str, 
     return [*means, *swings, *arrivals]
 
 
-def _ours(runs: Iterable[RunRecord]) -> dict[str, History]:
-    """Finished runs of the paper's MNIST experiments by name, whatever their folders are called."""
-    names = {_identity(experiment.values): name for name, experiment in EXPERIMENTS.items()}
-    found = {}
-    for record in runs:
-        name = names.get(_identity(record.recipe))
-        if name is not None and record.manifest["status"] == "finished":
-            columns = (record.metrics.column(column) for column in ("train_loss", "test_accuracy"))
-            found[name] = History(record.metrics.rounds, *columns)
-    return found
+def _history(run: RunRecord) -> History:
+    return History(run.metrics.rounds, *(run.metrics.column(name) for name in ("train_loss", "test_accuracy")))
 
 
 def _theirs(published: Mapping[tuple[str, str], PublishedCurve]) -> dict[str, History]:

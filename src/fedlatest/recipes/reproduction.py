@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedlatest.data import Samples
 from fedlatest.errors import ConfigError
 from fedlatest.recipes.experiment import Experiment
 from fedlatest.recipes.figure import Curve, Figure, unique
 from fedlatest.recipes.mnist import mnist
-from fedlatest.recipes.mnist_claims import mnist_claims
+from fedlatest.recipes.mnist_claims import mnist_claims, recognise
 from fedlatest.recipes.mnist_figures import FIGURES as MNIST_FIGURES
 from fedlatest.recipes.mnist_published import behind
 from fedlatest.report import (
@@ -34,9 +35,11 @@ class Reproduction:
     name: str
     load: Callable[[Path | None], Samples]
     figures: Mapping[str, Callable[[], Figure]]
-    claims: Callable[[Iterable[RunRecord], Histories], list[Claim]]
+    recognise: Callable[[Iterable[RunRecord]], dict[str, RunRecord]]
+    """Which of some runs are experiments of the paper, by the experiment's name."""
+    claims: Callable[[Mapping[str, RunRecord], Histories], list[Claim]]
     behind: Callable[[Histories], dict[str, PublishedCurve]]
-    """Published curves by the name of our run."""
+    """Published curves by the name of the experiment."""
 
     def chosen(self, names: list[str]) -> list[Figure]:
         """The figures of some names; all of them if none is named."""
@@ -46,7 +49,25 @@ class Reproduction:
         return [self.figures[name]() for name in names or self.figures]
 
 
-REPRODUCTIONS = {"mnist": Reproduction("mnist", mnist.load, MNIST_FIGURES, mnist_claims, behind)}
+REPRODUCTIONS = {"mnist": Reproduction("mnist", mnist.load, MNIST_FIGURES, recognise, mnist_claims, behind)}
+
+
+class Judged(NamedTuple):
+    """What the papers' claims are found to be, and the published curves by the name of a run's folder."""
+
+    claims: list[Claim]
+    published: dict[str, PublishedCurve]
+
+
+def judge(runs: Iterable[RunRecord], histories: Histories) -> Judged:
+    """Put the claims of every paper to some runs, whatever their folders are called."""
+    runs, claims = list(runs), list[Claim]()
+    published: dict[str, PublishedCurve] = {}
+    for reproduction in REPRODUCTIONS.values():
+        known, behind = reproduction.recognise(runs), reproduction.behind(histories)
+        claims += reproduction.claims(known, histories)
+        published |= {run.path.name: behind[name] for name, run in known.items() if name in behind}
+    return Judged(claims, published)
 
 
 def experiments_of(figures: Iterable[Figure], *, rounds: int | None = None) -> list[Experiment]:

@@ -78,7 +78,9 @@ class RunRecord(NamedTuple):
     def late(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """[seeds, evaluations] of a column over the last quarter of the rounds."""
         rounds = self.metrics.rounds
-        return self.metrics.column(name)[:, rounds > (1 - LAST_SHARE) * rounds[-1]]
+        late = rounds > (1 - LAST_SHARE) * rounds[-1]
+        late[-1] = True  # all that a run has which was evaluated before its first round alone
+        return self.metrics.column(name)[:, late]
 
 
 def read_runs(paths: list[Path]) -> list[RunRecord]:

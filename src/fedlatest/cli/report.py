@@ -1,0 +1,30 @@
+"""`report`: one web page of runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedlatest.cli.app import app, out
+from fedlatest.recipes.reproduction import Histories, judge
+from fedlatest.report import RunRecord, read_published, read_runs, write_page
+from fedlatest.report.page import TITLE
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")],
+    to: Annotated[Path, typer.Option("--out", help="The page: a name that ends in .html.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="What the page is about.")] = TITLE,
+    published: Annotated[Path | None, typer.Option(help="Published histories (CSV), to draw and compare.")] = None,
+) -> None:
+    """Make one web page of runs, with interactive charts; it needs no network and no server."""
+    write_report(read_runs(folders), to, read_published(published) if published else {}, title=title)
+
+
+def write_report(runs: Sequence[RunRecord], to: Path, histories: Histories, *, title: str = TITLE) -> None:
+    """Write the page with the claims that the runs bear on, and say where it is."""
+    judged = judge(runs, histories)
+    page = write_page(list(runs), to, claims=judged.claims, published=judged.published, title=title)
+    out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

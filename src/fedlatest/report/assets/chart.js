@@ -1,0 +1,328 @@
+// Line charts. A chart is drawn whole on every change: a few dozen paths take a few milliseconds.
+//
+// A series is {key, label, colour, dash, width, x, y} with, if wanted, low and high (a band), lines (drawn in place of
+// y), published ({x, y}, drawn behind) and front (drawn last). A mark is {x or y, label}: a line across the plot.
+
+class LineChart {
+  constructor(box, options) {
+    this.options = { height: [240, 400], x: "", y: "", formatX: whole, formatY: plain, ...options };
+    this.series = [];
+    this.marks = [];
+    this.log = false;
+    this.domain = null; // the stretch of x that is shown; null for all
+    this.at = null; // which of this.stops the crosshair is on
+    this.pointed = null;
+    this.plot = html("div", {
+      class: "plot", tabindex: "0", role: "application", "aria-roledescription": "chart",
+      "aria-label": options.label, "aria-describedby": "keys",
+    });
+    this.tip = html("div", { class: "tip", hidden: "" });
+    box.append(this.plot, this.tip);
+    this.listen();
+    redrawOnResize(this);
+  }
+
+  show({ series, marks = [], log = false, y = this.options.y, formatY = this.options.formatY, keepZoom = false }) {
+    Object.assign(this, { series, marks, log, at: null });
+    Object.assign(this.options, { y, formatY });
+    if (!keepZoom) this.domain = null;
+    this.draw();
+  }
+
+  /** Show a stretch of x; null for everything. */
+  zoom(domain) {
+    const [first, last] = this.full;
+    if (domain) domain = [Math.max(first, domain[0]), Math.min(last, domain[1])];
+    if (domain && (domain[1] <= domain[0] || (domain[0] === first && domain[1] === last))) domain = null;
+    this.domain = domain;
+    this.at = null;
+    this.draw();
+    if (this.onzoom) this.onzoom(this.domain || this.full);
+  }
+
+  /** Let one series stand out. */
+  point(key) {
+    this.pointed = key;
+    for (const part of this.plot.querySelectorAll("[data-key]")) {
+      part.classList.toggle("faded", key !== null && part.dataset.key !== String(key));
+    }
+  }
+
+  draw() {
+    this.width = this.plot.clientWidth;
+    const width = Math.max(280, this.width);
+    const [least, most] = this.options.height;
+    const height = Math.round(Math.min(most, Math.max(least, 0.45 * width)));
+    this.measure();
+    const ticksY = this.log ? logTicks(...this.rangeY) : ticks(...this.rangeY, height / 60);
+    const left = 32 + 7.2 * Math.max(2, ...ticksY.map((tick) => tick.words.length));
+    this.frame = { left, right: width - 16, top: 12, bottom: height - 44 };
+    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
+    this.axes(picture, ticksY, width, height);
+    const inside = this.clip(picture);
+    for (const one of this.series) this.behind(inside, one);
+    for (const one of this.series) if (!one.front) this.line(inside, one);
+    for (const one of this.series) if (one.front) this.line(inside, one);
+    for (const mark of this.marks) this.mark(picture, mark);
+    if (!this.stops.length) {
+      const middle = { x: width / 2, y: height / 2, "text-anchor": "middle", class: "nothing" };
+      svg("text", middle, picture, "Nothing is chosen.");
+    }
+    this.layer = svg("g", {}, picture);
+    this.plot.replaceChildren(picture);
+    this.point(this.pointed);
+    this.crosshair(false);
+  }
+
+  /** What there is to show: the stretch of x, the range of y in it, and where the crosshair can stop. */
+  measure() {
+    const everywhere = this.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]).filter((x) => x !== undefined);
+    this.full = everywhere.length ? [Math.min(...everywhere), Math.max(...everywhere)] : [0, 1];
+    const [first, last] = this.domain || this.full;
+    this.rangeX = first === last ? [first - 1, last + 1] : [first, last];
+    let low = Infinity, high = -Infinity;
+    const take = (x, y) => x.forEach((at, i) => {
+      if (at < first || at > last || y[i] === null || (this.log && y[i] <= 0)) return;
+      low = Math.min(low, y[i]);
+      high = Math.max(high, y[i]);
+    });
+    for (const one of this.series) {
+      for (const y of [...(one.lines || [one.y]), one.low, one.high]) if (y) take(one.x, y);
+      if (one.published) take(one.published.x, one.published.y);
+    }
+    for (const mark of this.marks) if ("y" in mark) [low, high] = [Math.min(low, mark.y), Math.max(high, mark.y)];
+    if (this.options.zero && !this.log) low = Math.min(low, 0);
+    if (low > high) [low, high] = this.log ? [0.1, 1] : [0, 1];
+    const room = this.log ? Math.log(high / low) || 1 : high - low || Math.abs(high) || 1;
+    if (this.log) this.rangeY = [low * Math.exp(-0.04 * room), high * Math.exp(0.04 * room)];
+    else this.rangeY = [this.options.zero && low === 0 ? 0 : low - 0.04 * room, high + 0.04 * room];
+    const stops = new Set(this.series.flatMap((one) => one.x.filter((x) => x >= first && x <= last)));
+    this.stops = [...stops].sort((a, b) => a - b);
+  }
+
+  px(x) {
+    const [first, last] = this.rangeX;
+    return this.frame.left + ((x - first) / (last - first)) * (this.frame.right - this.frame.left);
+  }
+
+  py(y) {
+    const scale = this.log ? Math.log : Number;
+    const [low, high] = this.rangeY.map(scale);
+    return this.frame.bottom - ((scale(y) - low) / (high - low)) * (this.frame.bottom - this.frame.top);
+  }
+
+  axes(picture, ticksY, width, height) {
+    const { left, right, top, bottom } = this.frame;
+    for (const { value, words } of ticksY) {
+      const y = this.py(value);
+      svg("path", { d: `M${left} ${y}H${right}`, class: "grid" }, picture);
+      svg("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "tick-y" }, picture, words);
+    }
+    for (const { value, words } of ticks(...this.rangeX, (right - left) / 90, this.options.formatX)) {
+      if (!this.options.fractions && !Number.isInteger(value)) continue; // there is no half of a round
+      const x = this.px(value);
+      svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, picture);
+      const anchor = x > width - 30 ? "end" : "middle";
+      svg("text", { x, y: bottom + 19, "text-anchor": anchor, class: "tick-x" }, picture, words);
+    }
+    svg("path", { d: `M${left} ${bottom}H${right}`, class: "axis" }, picture);
+    const under = { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" };
+    svg("text", under, picture, this.options.x);
+    const middle = (top + bottom) / 2;
+    const turned = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
+    svg("text", turned, picture, this.options.y + (this.log ? " (log)" : ""));
+  }
+
+  clip(picture) {
+    const id = `clip-${LineChart.count++}`;
+    const { left, right, top, bottom } = this.frame;
+    const path = svg("clipPath", { id }, picture);
+    svg("rect", { x: left - 1, y: top - 6, width: right - left + 4, height: bottom - top + 8 }, path);
+    return svg("g", { "clip-path": `url(#${id})` }, picture);
+  }
+
+  behind(inside, one) {
+    const key = { "data-key": one.key };
+    if (one.low) svg("path", { ...key, d: this.band(one), class: "band", fill: one.colour }, inside);
+    if (one.published) {
+      const d = this.path(one.published.x, one.published.y);
+      svg("path", { ...key, d, class: "published", stroke: one.colour }, inside);
+    }
+  }
+
+  line(inside, one) {
+    for (const y of one.lines || [one.y]) {
+      const single = y.filter((value) => value !== null).length === 1;
+      const width = single ? 7 : one.lines ? 1.2 : one.width || 2;
+      svg("path", {
+        "data-key": one.key, class: "line", d: this.path(one.x, y), stroke: one.colour, "stroke-width": width,
+        "stroke-dasharray": single ? null : one.dash || null, "stroke-linecap": single ? "round" : null,
+      }, inside);
+    }
+  }
+
+  /** SVG path of the points that can be shown; what is missing leaves a gap. */
+  path(x, y) {
+    let d = "", open = false;
+    for (let i = 0; i < x.length; i++) {
+      if (y[i] === null || (this.log && y[i] <= 0)) { open = false; continue; }
+      const at = `${this.px(x[i]).toFixed(1)} ${this.py(y[i]).toFixed(1)}`;
+      d += open ? `L${at}` : `M${at}h.01`;
+      open = true;
+    }
+    return d;
+  }
+
+  /** SVG path around the points between low and high, a closed piece for every stretch without gaps. */
+  band({ x, low, high }) {
+    const shown = x.map((_, i) => low[i] !== null && high[i] !== null && !(this.log && low[i] <= 0));
+    const at = (i, y) => `${this.px(x[i]).toFixed(1)} ${this.py(y[i]).toFixed(1)}`;
+    let d = "", there = [], back = [];
+    for (let i = 0; i <= x.length; i++) {
+      if (shown[i]) {
+        there.push(at(i, high));
+        back.unshift(at(i, low));
+      } else if (there.length) {
+        d += `M${[...there, ...back].join("L")}Z`;
+        there = [];
+        back = [];
+      }
+    }
+    return d;
+  }
+
+  mark(picture, mark) {
+    const { left, right, top, bottom } = this.frame;
+    if ("y" in mark) {
+      const y = this.py(mark.y);
+      if (!(y >= top && y <= bottom)) return;
+      svg("path", { d: `M${left} ${y}H${right}`, class: "mark", stroke: mark.colour || null }, picture);
+      svg("text", { x: right, y: y - 6, "text-anchor": "end" }, picture, mark.label);
+    } else {
+      const x = this.px(mark.x), late = x > (left + right) / 2;
+      if (x > right) svg("text", { x: right, y: top + 10, "text-anchor": "end" }, picture, `${mark.label} →`);
+      if (!(x >= left && x <= right)) return;
+      svg("path", { d: `M${x} ${top}V${bottom}`, class: "mark", stroke: mark.colour || null }, picture);
+      svg("text", { x: x + (late ? -6 : 6), y: top + 10, "text-anchor": late ? "end" : "start" }, picture, mark.label);
+    }
+  }
+
+  /** What is under the crosshair, largest first. */
+  reading() {
+    const x = this.stops[this.at];
+    const rows = [];
+    for (const one of this.series) {
+      const i = nearest(one.x, x);
+      if (i === -1 || one.y[i] === null || x < one.x[0] || x > one.x[one.x.length - 1]) continue;
+      const published = one.published && one.published.y[nearest(one.published.x, x)];
+      rows.push({ one, y: one.y[i], low: one.low && one.low[i], high: one.high && one.high[i], published });
+    }
+    return { x, rows: rows.sort((a, b) => b.y - a.y) };
+  }
+
+  /** The series nearest to the pointer at the crosshair, if it is near at all. */
+  under(event) {
+    if (this.at === null) return null;
+    const y = event.clientY - this.plot.getBoundingClientRect().top;
+    const away = (row) => Math.abs(this.py(row.y) - y);
+    const [closest] = this.reading().rows.sort((a, b) => away(a) - away(b));
+    return closest && away(closest) < 16 ? closest.one.key : null;
+  }
+
+  crosshair(aloud) {
+    this.layer.replaceChildren();
+    this.tip.hidden = this.at === null;
+    if (this.at === null) return;
+    const { x, rows } = this.reading(), { formatX, formatY } = this.options;
+    const at = this.px(x);
+    svg("path", { d: `M${at} ${this.frame.top}V${this.frame.bottom}`, class: "cursor" }, this.layer);
+    for (const { one, y } of rows) {
+      if (!(this.log && y <= 0)) svg("circle", { cx: at, cy: this.py(y), r: 4, fill: one.colour }, this.layer);
+    }
+    const title = `${this.options.x} ${formatX(x)}`;
+    const table = html("table", {}, ...rows.map(({ one, y, low, high, published }) => html("tr", {},
+      html("td", {}, swatch(one.colour, one.dash)), html("td", {}, one.label), html("td", {}, formatY(y)),
+      html("td", {}, [
+        isNumber(low) && low !== high ? `${formatY(low)}–${formatY(high)}` : "",
+        isNumber(published) ? `published ${formatY(published)}` : "",
+      ].filter(Boolean).join("\n")))));
+    this.tip.replaceChildren(html("b", {}, title), table);
+    place(this.tip, this.plot, at, 16);
+    if (aloud) announce(`${title}: ${rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join(", ") || "nothing"}`);
+  }
+
+  listen() {
+    let start = null;
+    const where = (event) => {
+      const { left, right } = this.frame, [first, last] = this.rangeX;
+      const at = event.clientX - this.plot.getBoundingClientRect().left;
+      return first + ((Math.min(right, Math.max(left, at)) - left) / (right - left)) * (last - first);
+    };
+    const look = (event) => {
+      this.at = this.stops.length ? nearest(this.stops, where(event)) : null;
+      this.crosshair(false);
+      if (this.options.highlight) this.point(this.under(event));
+    };
+    this.plot.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      start = { x: where(event), client: event.clientX };
+      this.plot.setPointerCapture(event.pointerId);
+    });
+    this.plot.addEventListener("pointermove", (event) => {
+      look(event);
+      if (!start) return;
+      const [a, b] = [this.px(start.x), this.px(where(event))].sort((p, q) => p - q);
+      const { top, bottom } = this.frame;
+      svg("rect", { x: a, y: top, width: b - a, height: bottom - top, class: "selection" }, this.layer);
+    });
+    this.plot.addEventListener("pointerup", (event) => {
+      const from = start;
+      start = null;
+      if (!from) return;
+      if (Math.abs(event.clientX - from.client) > 8) this.zoom([from.x, where(event)].sort((p, q) => p - q));
+      else look(event);
+    });
+    this.plot.addEventListener("pointercancel", () => { start = null; });
+    const leave = () => {
+      this.at = null;
+      this.crosshair(false);
+      this.point(null);
+    };
+    this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") leave(); });
+    this.plot.addEventListener("blur", leave);
+    this.plot.addEventListener("dblclick", () => this.zoom(null));
+    this.plot.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  key(event) {
+    const step = event.shiftKey ? 10 : 1, last = this.stops.length - 1;
+    const start = { ArrowRight: 0, ArrowLeft: last, Home: 0, End: last }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || last < 0) return;
+    if (start !== undefined) {
+      if (this.at === null || event.key === "Home" || event.key === "End") this.at = start;
+      else this.at = Math.min(last, Math.max(0, this.at + (event.key === "ArrowRight" ? step : -step)));
+      this.crosshair(true);
+    } else if (event.key === "+" || event.key === "=" || event.key === "-") {
+      this.closer(event.key === "-" ? 2 : 0.5);
+    } else if (event.key === "0") {
+      this.zoom(null);
+      announce("everything is shown");
+    } else if (event.key === "Escape") {
+      this.at = null;
+      this.crosshair(false);
+    } else return;
+    event.preventDefault();
+  }
+
+  /** Zoom about the crosshair, which stays where it is. */
+  closer(factor) {
+    const [first, last] = this.domain || this.full;
+    const x = this.at === null ? (first + last) / 2 : this.stops[this.at];
+    this.zoom([x - factor * (x - first), x + factor * (last - x)]);
+    if (this.stops.length) this.at = nearest(this.stops, x);
+    this.crosshair(false);
+    const [from, to] = this.domain || this.full;
+    announce(`${this.options.x} ${this.options.formatX(from)} to ${this.options.formatX(to)}`);
+  }
+}
+LineChart.count = 0;
