@@ -64,3 +64,21 @@ def test_claims_as_csv(tmp_path: Path) -> None:
         "g,d,3,,does not hold",
         "g,e,,,not judged",
     ]
+
+
+def test_claims_as_markdown(tmp_path: Path) -> None:
+    claims = [Claim("First", "a | b", "1", "2", True), Claim("Second", "d", "3", "", False)]
+    text = write_claims(claims, tmp_path / "claims.md").read_text()
+    assert text.splitlines() == [
+        "### First",
+        "",
+        "| claim | measured | published | verdict |",
+        "|---|---|---|---|",
+        r"| a \| b | 1 | 2 | holds |",
+        "",
+        "### Second",
+        "",
+        "| claim | measured | published | verdict |",
+        "|---|---|---|---|",
+        "| d | 3 |  | **does not hold** |",
+    ]

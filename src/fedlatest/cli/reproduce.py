@@ -62,6 +62,7 @@ def reproduce(
     drawn = [path for each in figures for path in draw(each, runs, root / "figures", behind)]
     claims = reproduction.claims(runs, histories)
     show_claims(claims)
+    write_claims(claims, root / "claims.md")
     out.print(f"claims: {write_claims(claims, root / 'claims.csv')}", soft_wrap=True)
     out.print(f"{len(drawn)} figures: {root / 'figures'}", soft_wrap=True)
     write_report(list(runs.values()), root / "report.html", histories, title=TITLES[paper])

@@ -159,7 +159,7 @@ def _take(connection: Connection, order: Mapping[str, Any], dealer: Dealer, seed
 def _news(connection: Connection) -> News:
     try:
         message = _receive(connection)
-    except EOFError:
+    except (EOFError, ConnectionError):
         raise FedlatestError("a worker process died (out of memory?); the same command goes on from there") from None
     if "error" in message:
         raise FedlatestError(message["error"])

@@ -24,15 +24,28 @@ class Claim(NamedTuple):
 
 
 def write_claims(claims: Sequence[Claim], path: Path) -> Path:
-    """Claims as CSV."""
-
-    def write(draft: Path) -> None:
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["group", "claim", "measured", "published", "verdict"])
-            writer.writerows(
-                [claim.group, claim.claim, claim.measured, claim.published, claim.verdict] for claim in claims
-            )
-
-    write_atomically(path, write)
+    """Claims as CSV, or as Markdown if the name ends in .md."""
+    write_atomically(
+        path, lambda draft: _as_markdown(claims, draft) if path.suffix == ".md" else _as_csv(claims, draft)
+    )
     return path
+
+
+def _as_csv(claims: Sequence[Claim], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["group", "claim", "measured", "published", "verdict"])
+        writer.writerows([*claim[:4], claim.verdict] for claim in claims)
+
+
+def _as_markdown(claims: Sequence[Claim], path: Path) -> None:
+    """A table per group; a claim that does not hold stands out."""
+    lines = []
+    for group in dict.fromkeys(claim.group for claim in claims):
+        lines += [f"### {group}", "", "| claim | measured | published | verdict |", "|---|---|---|---|"]
+        for claim in (claim for claim in claims if claim.group == group):
+            verdict = f"**{claim.verdict}**" if claim.holds is False else claim.verdict
+            cells = [cell.replace("|", "\\|") for cell in (claim.claim, claim.measured, claim.published, verdict)]
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    path.write_text("\n".join(lines), encoding="utf-8")

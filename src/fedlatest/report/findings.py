@@ -42,6 +42,11 @@ def _who_leads(runs: list[RunRecord], setting: Setting, names: Sequence[str]) ->
     if not federated:
         return ""
     best = max(federated, key=lambda i: runs[i].late_accuracy)
+    if len(ended) == 1:
+        if len(runs) > 1:
+            return ""  # nobody to compare with in this setting
+        swing = "" if math.isnan(runs[best].swing) else f" and swings by {runs[best].swing:.4f}"
+        return f"{names[best]} has a late test accuracy of {runs[best].late_accuracy:.4f} on average{swing}."
     words = f"{names[best]} has the best late test accuracy, {runs[best].late_accuracy:.4f} on average"
     pooled = [i for i in ended if runs[i].algorithm == POOLED]
     if pooled:

@@ -102,9 +102,18 @@ def _seen(run: RunRecord) -> list[Any]:
 
 
 def _names(values: list[Mapping[str, Any]]) -> list[str]:
+    """Each setting by the keys in which it is unlike most; the one that is like most by the keys that differ at all."""
     keys = list(dict.fromkeys(key for each in values for key in each))
-    differing = [key for key in keys if len({str(each.get(key)) for each in values}) > 1]
-    return [", ".join(f"{key}={each[key]}" for key in differing if key in each) for each in values]
+    counts = {key: Counter(str(each.get(key)) for each in values) for key in keys}
+    differing = [key for key in keys if len(counts[key]) > 1]
+    usual = {key: counts[key].most_common(1)[0][0] for key in differing}
+    if len(values) == 2:  # neither is unusual
+        usual = {}
+    names = []
+    for each in values:
+        own = [key for key in differing if key in each and str(each[key]) != usual.get(key)]
+        names.append(", ".join(f"{key}={each[key]}" for key in own or differing if key in each))
+    return names
 
 
 def _twins(runs: list[RunRecord], setting: Setting) -> list[list[int]]:
@@ -147,7 +156,7 @@ def _look(run: RunRecord, variant: int) -> Look:
     colour, dashes = style_of(run)
     usual = "" if isinstance(dashes, str) else " ".join(f"{2 * length:g}" for length in dashes[1])
     dash = DASHES[(variant - 1) % len(DASHES)] if variant else usual
-    towards = min(0.3 * variant, 0.6)
+    towards = min(0.15 * variant, 0.45)
     dark = "#e6e8ea" if colour == "#000000" else _mix(colour, 255, min(0.3 + towards, 0.75))
     return Look(_mix(colour, 0, towards), dark, dash)
 

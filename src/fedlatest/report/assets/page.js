@@ -20,16 +20,23 @@ const near = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px" });
 for (const { element } of sections) near.observe(element);
 
-window.addEventListener("beforeprint", () => {
+const drawAll = () => {
   for (const section of sections) if (!section.drawn) section.draw();
-});
+};
+window.addEventListener("beforeprint", drawAll);
 if (chooser) {
   chooser.addEventListener("change", () => {
     for (const section of sections) if (section.drawn) section.draw();
   });
 }
 
+// What lies above a target needs its height before the jump.
 const links = [...document.querySelectorAll(".links a")];
+for (const link of links) link.addEventListener("click", drawAll);
+if (location.hash) {
+  drawAll();
+  document.getElementById(location.hash.slice(1))?.scrollIntoView({ behavior: "instant" });
+}
 const passing = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
