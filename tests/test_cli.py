@@ -31,7 +31,7 @@ def test_quickstart_end_to_end(tmp_path: Path) -> None:
     """Four runs (by force into nothing, as `make demo`), a table, a figure; not overwritten, resumed, plotted."""
     done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"FedLaAvg +0\.\d{4} +0\.\d{4} +\d+", done.stdout)
+    assert re.search(r"FedLaAvg +0\.\d{4} +0\.\d{4} +0\.\d{4} +\d+", done.stdout)
     assert re.search(r"figure: q/figure\.png", done.stdout)
     assert (tmp_path / "q/figure.png").read_bytes().startswith(b"\x89PNG")
     for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):

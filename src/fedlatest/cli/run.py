@@ -108,12 +108,13 @@ def _show(folders: list[Path], figure: Path) -> None:
 
 def _table(records: list[RunRecord]) -> Table:
     table = Table("algorithm", box=None, header_style="bold", pad_edge=False)
-    for column in ("final test accuracy", "swing over the last rounds", "largest staleness"):
+    for column in ("final test accuracy", "mean of the last quarter", "swing there", "largest staleness"):
         table.add_column(column, justify="right")
     for record in records:
         table.add_row(
             record.title,
             f"{record.final_accuracy:.4f}",
+            f"{record.late_accuracy:.4f}",
             "-" if math.isnan(record.swing) else f"{record.swing:.4f}",
             str(record.largest_staleness),
         )

@@ -31,7 +31,7 @@ def chart() -> Figure:
     panels = tuple(
         Panel(f"E = {period}, D = {digits}", (one("FedLaAvg", setting(period, digits)),)) for period, digits in shown
     )
-    return Figure("chart", "Who is available when", panels, kind="availability")
+    return Figure("chart", "Who is available when, by digit", panels, kind="availability")
 
 
 def illustration() -> Figure:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from fedlatest.errors import RunFolderError
 from fedlatest.report.canvas import canvas, save
@@ -19,7 +20,7 @@ MOST_BLOCKS_ROUNDS = 800
 
 def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str = "") -> Path:
     """Who is available when, a row per label: light where its clients are here, dark where they are away."""
-    with canvas(3.2 * len(runs), 2.8) as figure:
+    with canvas(3.2 * len(runs), 3.0) as figure:
         if title:
             figure.suptitle(title)
         for axes, (name, run) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
@@ -29,14 +30,19 @@ def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str =
             axes.set(title=name, xlabel="round", xlim=(0, min(MOST_BLOCKS_ROUNDS, rounds[-1])))
             axes.set_yticks(np.arange(len(shares)) + 0.5, [str(label) for label in range(len(shares))])
             axes.invert_yaxis()
-        figure.axes[0].set_ylabel("clients, by digit")
+        figure.axes[0].set_ylabel("clients, by label")
+        kinds = [
+            Patch(facecolor="white", edgecolor="black", label="available"),
+            Patch(facecolor="#404040", label="away"),
+        ]
+        figure.legend(handles=kinds, loc="outside lower center", ncols=2, frameon=False)
         return save(figure, path)
 
 
 def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: str = "") -> Path:
     """One round: each client a dot, in the row of its label; who took part, and whose latest update was reused.
 
-    Reads the run's first seed. Without `round`, the middle of the last block of availability is shown.
+    Reads the run's first seed. Without `round`, one near the end is shown.
     """
     clients, folder = _clients(run), RunFolder(run.path)
     who = folder.participation()
@@ -52,7 +58,8 @@ def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: s
     with canvas(9, 3.9) as figure:
         [axes] = figure.subplots(1, 1, squeeze=False)[0]
         _dots(axes, clients, here, chosen, round - last)
-        axes.set_title(title or f"Round {round} of FedLaAvg", loc="left")
+        said = f"{chosen.sum()} clients send a new update; the latest updates of the other {(~chosen).sum()} count too"
+        axes.set_title(title or f"{run.title}, round {round}: {said}", loc="left")
         return save(figure, path)
 
 
@@ -76,7 +83,7 @@ def _dots(
     axes.scatter(column[chosen], clients.labels[chosen], s=26, color=CHOSEN, marker="D", linewidths=0, zorder=3)
     bar = axes.figure.colorbar(shade, ax=axes, pad=0.01, fraction=0.03)
     bar.set_label("rounds since the update was made")
-    axes.set(xlabel="client", ylabel="digit")
+    axes.set(xlabel="client", ylabel="label")
     axes.set_yticks(np.unique(clients.labels))
     axes.invert_yaxis()
     kinds = [
