@@ -1,5 +1,8 @@
 """The paper's default MNIST setting in full: five seeds, 4000 rounds. Minutes on 2 cores; `make test-slow`."""
 
+import csv
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -36,3 +39,15 @@ def test_fedavg_swings(mnist_folder: Path) -> None:
     """Published: mean 0.8833, max - min 0.1034."""
     result = run(mnist_folder, "algorithm=fedavg", num_seeds=1)
     assert np.ptp(late(result), axis=1).min() > 0.05
+
+
+@pytest.mark.slow
+def test_a_figure_reproduces_with_its_claims(mnist_folder: Path, tmp_path: Path) -> None:
+    """FedLaAvg with 200, 600 and 1000 clients, one seed: the claim about N, and the published run, hold."""
+    command = ["reproduce", "mnist", "--figure", "clients", "--data", str(mnist_folder), "--out", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "fedlatest", *command], check=True)
+    with (tmp_path / "claims.csv").open() as file:
+        judged = {(row["group"], row["claim"]): row["verdict"] for row in csv.DictReader(file)}
+    assert judged["What the paper says", "the number of clients matters little"] == "holds"
+    published = [verdict for (group, _), verdict in judged.items() if group != "What the paper says"]
+    assert published == ["holds"] * 3  # mean, swing, round of 0.90

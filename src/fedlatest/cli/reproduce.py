@@ -43,10 +43,9 @@ def reproduce(
     """
     if paper not in REPRODUCTIONS:
         raise ConfigError(f"{paper}: unknown; choose one of {', '.join(REPRODUCTIONS)}")
-    if seeds < 1:
-        raise ConfigError(f"--seeds {seeds}: must be at least 1")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: must be at least 1")
+    for name, number in (("seeds", seeds), ("rounds", rounds), ("workers", workers)):
+        if number is not None and number < 1:
+            raise ConfigError(f"--{name} {number}: must be at least 1")
     reproduction = REPRODUCTIONS[paper]
     figures = reproduction.chosen(figure or [])
     histories = read_published(published) if published else {}

@@ -17,6 +17,7 @@ from fedlatest.cli.progress import Bars, Stop
 from fedlatest.data import Samples
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import RECIPES, Dealer, Experiment, Recipe
+from fedlatest.recipes.reproduction import REPRODUCTIONS
 from fedlatest.recipes.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, read_runs
 from fedlatest.runs import RunFolder
@@ -28,6 +29,12 @@ def list_all() -> None:
     """What can be run: recipes, algorithms, availability models, and their keys."""
     recipes = [(recipe.name, _pairs(recipe.defaults), recipe.summary) for recipe in RECIPES.values()]
     _print_rows("recipe", recipes)
+    figures = [
+        (f"{paper} --figure {name}", "", _first_line(make))
+        for paper, reproduction in REPRODUCTIONS.items()
+        for name, make in reproduction.figures.items()
+    ]
+    _print_rows("reproduce", figures)
     for what, factories in CHOICES.items():
         _print_rows(f"{what}=", [(name, _keys(make), _first_line(make)) for name, make in factories.items()])
 

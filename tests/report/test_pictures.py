@@ -1,0 +1,86 @@
+"""Panels, the availability chart and one round, drawn from a real run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedlatest import RunFolder, RunFolderError, diurnal, fedavg, fedlaavg, sequential, simulate
+from fedlatest.report import Line, PublishedCurve, RunRecord, draw_availability, draw_panels, draw_round, read_runs
+from fedlatest.report.pictures import _available, _by_label
+from tests.problems import MODEL, small_federation
+
+FEDERATION = small_federation(8, seed=1)
+DAY = diurnal(np.arange(8) < 3, period=4)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
+    folder = tmp_path_factory.mktemp("runs")
+    for algorithm in (fedlaavg(), fedavg(), sequential()):
+        simulate(
+            FEDERATION, MODEL, algorithm, DAY, rounds=20, cohort_size=2, num_local_steps=2, evaluate_every=5,
+            seeds=(0, 1), out=folder / algorithm.name,
+        )  # fmt: skip
+    return {record.path.name: record for record in read_runs([folder])}
+
+
+def colours(path: Path) -> dict[tuple[int, ...], int]:
+    pixels = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3)
+    values, counts = np.unique(pixels, axis=0, return_counts=True)
+    return {tuple(value.tolist()): int(count) for value, count in zip(values, counts, strict=True)}
+
+
+def test_panels_show_each_algorithm_in_its_colour(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    """FedLaAvg's blue and FedAvg's orange; with a published curve a pale blue as well."""
+    lines = [Line("a", runs["fedlaavg"]), Line("b", runs["fedavg"])]
+    plain = colours(draw_panels({"x": lines, "y": lines}, "test_accuracy", tmp_path / "plain.png"))
+    assert plain[0x00, 0x72, 0xB2] > 100
+    assert plain[0xD5, 0x5E, 0x00] > 40
+    middle = runs["fedlaavg"].late_accuracy
+    curve = PublishedCurve(np.arange(0, 21, 5), np.full(5, 0.5), np.full(5, middle))
+    behind = [Line("a", runs["fedlaavg"], curve), lines[1]]
+    with_published = colours(draw_panels({"x": behind, "y": lines}, "test_accuracy", tmp_path / "published.png"))
+    pale = tuple(round(0.35 * part + 0.65 * 255) for part in (0x00, 0x72, 0xB2))
+    near = [count for colour, count in with_published.items() if np.abs(np.subtract(colour, pale)).max() <= 2]
+    assert sum(near) > 50
+
+
+def test_the_chart_shows_who_is_there(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    """The shares by label are those of the availability itself, averaged over a label's clients."""
+    clients = RunFolder(runs["fedlaavg"].path).clients()
+    assert clients is not None
+    shares, rounds = _by_label(clients)
+    table = DAY.table(20)  # [rounds, clients]; few enough of both for the picture to be exact
+    assert rounds.tolist() == list(range(21))
+    for label in range(shares.shape[0]):
+        own = clients.labels == label
+        if own.any():
+            np.testing.assert_allclose(shares[label], table[:, own].mean(axis=1), atol=1 / 255)
+    for round in (0, 5, 19):
+        assert _available(clients, round).tolist() == table[round].tolist()
+    path = draw_availability({"E = 4": runs["fedlaavg"]}, tmp_path / "chart.png")
+    assert sum(count for colour, count in colours(path).items() if max(colour) < 80) > 1000  # dark where away
+
+
+def test_one_round(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    path = draw_round(runs["fedlaavg"], tmp_path / "round.png", round=9)
+    assert colours(path)[0xD5, 0x5E, 0x00] > 20  # the two that take part
+    with pytest.raises(RunFolderError, match=r"round=20: .* has rounds 0 \.\. 19"):
+        draw_round(runs["fedlaavg"], tmp_path / "round.png", round=20)
+
+
+def test_sequential_has_no_clients_to_show(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="does not say who the clients are"):
+        draw_availability({"": runs["sequential"]}, tmp_path / "chart.png")
+
+
+def test_labels_add_up_to_the_test_accuracy(runs: dict[str, RunRecord]) -> None:
+    """Weighted by how many test samples a label has."""
+    labels = RunFolder(runs["fedavg"].path).labels()
+    assert labels is not None
+    held = np.bincount(FEDERATION.test_labels, minlength=labels.accuracy.shape[-1])
+    whole = np.nansum(labels.accuracy * held, axis=-1) / held.sum()
+    np.testing.assert_allclose(whole, runs["fedavg"].metrics.column("test_accuracy"), atol=1e-4)
+    assert labels.rounds.tolist() == [0, 5, 10, 15, 20]

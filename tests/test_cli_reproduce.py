@@ -1,0 +1,126 @@
+"""`reproduce` and `report` as a user meets them: real processes on small images in MNIST's own format."""
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlatest.data.mnist import FILES
+from fedlatest.runs import RunFolder
+from tests.data.test_mnist import write
+from tests.test_cli import fedlatest
+
+PUBLISHED = """algorithm,setting,round,train_loss,test_accuracy
+FedLaAvg,E100_alpha0.1,0,2.3,0.1
+FedLaAvg,E100_alpha0.1,20,1.0,0.6
+"""
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4000 training and 200 test images of 3 x 3 pixels, ten digits each with a level of its own."""
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for number, (images, labels) in zip((4000, 200), (list(FILES)[:2], list(FILES)[2:]), strict=True):
+        digits = (np.arange(number) % 10).astype(np.uint8)
+        pixels = 20 * digits[:, None, None] + rng.integers(0, 40, (number, 3, 3))
+        write(folder, images, pixels.astype(np.uint8))
+        write(folder, labels, digits)
+    return folder
+
+
+def test_a_figure_end_to_end(images: Path, tmp_path: Path) -> None:
+    """Runs, figures, claims and page; a second time nothing is run; another length in the same place is refused."""
+    (tmp_path / "published.csv").write_text(PUBLISHED)
+    command = ("reproduce", "mnist", "--figure", "clients", "--figure", "illustration", "--rounds", "40", "--out", "o")
+    done = fedlatest(*command, "--published", "published.csv", cwd=tmp_path, data=images)
+    assert done.returncode == 0, done.stderr
+    assert "4 of 4 runs were made now" in done.stdout
+    assert "the number of clients" in done.stdout
+    assert re.search(r"fedlaavg-num_clients=600: done \(\d/4 runs\)", done.stderr)
+    for name in ("clients.png", "clients.pdf", "illustration.png", "illustration.pdf"):
+        assert (tmp_path / "o/figures" / name).stat().st_size > 5000
+    with (tmp_path / "o/claims.csv").open() as file:
+        claims = list(csv.DictReader(file))
+    assert {claim["verdict"] for claim in claims} == {"not judged"}  # 40 rounds say nothing about 4000
+    page = (tmp_path / "o/report.html").read_text()
+    assert "not judged" in page
+    assert '"published"' in page
+
+    again = fedlatest(*command, cwd=tmp_path)  # no data needed: nothing is run
+    assert again.returncode == 0, again.stderr
+    assert "0 of 4 runs were made now" in again.stdout
+
+    other = fedlatest(*command[:-4], "--rounds", "20", "--out", "o", cwd=tmp_path, data=images)
+    assert other.returncode == 1
+    assert "rounds was 40, now 20" in other.stderr
+
+    report = fedlatest("report", "o", "--out", "page.html", "--title", "Mine & <yours>", cwd=tmp_path)
+    assert report.returncode == 0, report.stderr
+    assert "report: page.html (" in report.stdout
+    assert "<title>Mine &amp; &lt;yours&gt;</title>" in (tmp_path / "page.html").read_text()
+
+
+def test_interrupt_and_go_on(images: Path, tmp_path: Path) -> None:
+    """Ctrl-C for the whole group, as a terminal sends it: exit 130, checkpoints, nobody left; then to the end."""
+    arguments = ["reproduce", "mnist", "--figure", "chart", "--rounds", "3000", "--data", str(images), "--out", "o"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedlatest", *arguments],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    first = tmp_path / "o/fedlaavg-digits=3/metrics.csv"
+    deadline = time.monotonic() + 120
+    while not (first.is_file() and len(first.read_text().splitlines()) > 4) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the same command goes on from there" in errors
+    assert "Traceback" not in errors
+    assert gone(process.pid)
+    assert RunFolder(tmp_path / "o/fedlaavg-digits=3").rounds_done > 0
+
+    done = fedlatest(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert RunFolder(tmp_path / "o/fedlaavg-digits=3").finished
+
+
+def gone(group: int) -> bool:
+    """Whether no process of a group is left, a moment after its leader's end."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "mnits"], "mnits: unknown; choose one of mnist"),
+        (["reproduce", "mnist", "--figure", "clint"], "--figure clint: unknown; choose one of availability, chart"),
+        (["reproduce", "mnist", "--seeds", "0"], "--seeds 0: must be at least 1"),
+        (["reproduce", "mnist", "--workers", "0"], "--workers 0: must be at least 1"),
+        (["reproduce", "mnist", "--published", "no.csv"], "published=no.csv: cannot be read"),
+        (["reproduce", "mnist", "--device", "tpu"], "--device tpu: choose cpu or gpu"),
+        (["reproduce", "mnist", "--rounds", "0"], "--rounds 0: must be at least 1"),
+        (["reproduce", "mnist", "--data", "nowhere"], "nowhere"),
+        (["report", "nowhere"], "nowhere: holds no run"),
+        (["report", ".", "--out", "page.pdf"], "holds no run"),
+    ],
+)
+def test_mistakes_are_answered_in_a_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = fedlatest(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
