@@ -109,10 +109,11 @@ def _names(values: list[Mapping[str, Any]]) -> list[str]:
     usual = {key: counts[key].most_common(1)[0][0] for key in differing}
     if len(values) == 2:  # neither is unusual
         usual = {}
+    telling = sorted(differing, key=lambda key: -sum(str(each.get(key)) != usual.get(key) for each in values))
     names = []
     for each in values:
         own = [key for key in differing if key in each and str(each[key]) != usual.get(key)]
-        names.append(", ".join(f"{key}={each[key]}" for key in own or differing if key in each))
+        names.append(", ".join(f"{key}={each[key]}" for key in own or telling if key in each))
     return names
 
 
