@@ -47,7 +47,8 @@ def test_a_figure_reproduces_with_its_claims(mnist_folder: Path, tmp_path: Path)
     command = ["reproduce", "mnist", "--figure", "clients", "--data", str(mnist_folder), "--out", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "fedlatest", *command], check=True)
     with (tmp_path / "claims.csv").open() as file:
-        judged = {(row["group"], row["claim"]): row["verdict"] for row in csv.DictReader(file)}
-    assert judged["What the paper says", "the number of clients matters little"] == "holds"
-    published = [verdict for (group, _), verdict in judged.items() if group != "What the paper says"]
+        rows = list(csv.DictReader(file))
+    [about_clients] = [row["verdict"] for row in rows if row["claim"].startswith("the number of clients")]
+    assert about_clients == "holds"
+    published = [row["verdict"] for row in rows if row["group"] != "What the paper says"]
     assert published == ["holds"] * 3  # mean, swing, round of 0.90

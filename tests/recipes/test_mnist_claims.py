@@ -122,7 +122,8 @@ def test_all_statements_hold_of_the_paper_as_it_is_told() -> None:
 def test_a_statement_that_is_not_so_is_shown_as_not_holding(changed: Mapping[str, float], claim: str) -> None:
     """The one statement fails; those about other numbers still hold."""
     said = verdicts(mnist_claims(paper(**changed)))
-    assert said[claim] is False
+    [found] = [holds for text, holds in said.items() if text.startswith(claim)]
+    assert found is False
     assert sum(holds is False for holds in said.values()) <= 2  # a swing concerns two statements
 
 
@@ -130,16 +131,18 @@ def test_a_statement_is_judged_by_all_its_runs_or_not_at_all() -> None:
     runs = paper()
     del runs[run("period=200").name]
     said = verdicts(mnist_claims(runs))
-    assert said["FedLaAvg approaches sequential SGD"] is None
-    assert said["the number of clients matters little"] is True
+    judged = {text.split(" (")[0]: holds for text, holds in said.items()}
+    assert judged["FedLaAvg approaches sequential SGD"] is None
+    assert judged["the number of clients matters little"] is True
     assert verdicts(mnist_claims({})) == {}
 
 
 def test_short_runs_are_not_judged() -> None:
     short = recognise([record("", accuracy=rising(0.9), loss=falling(0.3), rounds=400)])
-    claims = mnist_claims(short)
-    assert {claim.holds for claim in claims} == {None}
-    assert {claim.group for claim in claims} == {STATEMENTS}
+    assert mnist_claims(short) == []
+    whole = list(paper().values())
+    for runs in ([*whole, *short.values()], [*short.values(), *whole]):  # of two, the whole one is taken
+        assert mnist_claims(recognise(runs)) == mnist_claims(paper())
 
 
 def test_runs_are_recognised_by_what_they_are() -> None:
@@ -147,7 +150,8 @@ def test_runs_are_recognised_by_what_they_are() -> None:
     mine = record("algorithm=fedavg period=50", accuracy=rising(0.9), loss=falling(0.3))
     cut = record("algorithm=fedavg", accuracy=rising(0.9), loss=falling(0.3), status="running")
     other = record("algorithm=fedsgd learning_rate=0.0115", accuracy=rising(0.9), loss=falling(0.3))
-    assert recognise([mine, cut, other]) == {"fedavg-period=50": mine}
+    listed = mine._replace(manifest={"status": "finished", "config": {"recipe": {"layers": [1, 2]}}})
+    assert recognise([mine, cut, other, listed]) == {"fedavg-period=50": mine}
 
 
 def flat(level: float, swing: float = 0.0) -> Shape:
@@ -196,6 +200,22 @@ def test_a_history_at_hand_replaces_the_quoted_numbers() -> None:
     assert summaries({key: curve})[key] == summary
     assert summaries({})[key] == QUOTED[key]
     assert behind({key: curve, ("Other", "x"): curve}) == {"fedavg-period=50": curve}
+
+
+def test_a_history_that_ends_early_or_begins_late_is_not_compared() -> None:
+    key = ("FedLaAvg", "E100_alpha0.1")
+    for rounds in ([0, 20], [5000, 6000], [0, 5000]):
+        curve = PublishedCurve(np.array(rounds), np.ones(2), np.full(2, 0.5))
+        assert summaries({key: curve})[key] == QUOTED[key]
+        assert mnist_claims(paper(), {key: curve}) == mnist_claims(paper())
+
+
+def test_a_published_run_that_never_arrives() -> None:
+    """Published below 0.90 throughout: ours, which arrives, does not agree with it."""
+    rounds = np.arange(0, 4001, 20)
+    low = {("FedLaAvg", "E100_alpha0.1"): PublishedCurve(rounds, np.ones(201), np.full(201, 0.5))}
+    [claim] = [claim for claim in mnist_claims(paper(), low) if claim.group == ARRIVALS and "E=100, D=1" in claim.claim]
+    assert (claim.published, claim.holds) == ("never", False)
 
 
 def test_every_quoted_number_has_its_run() -> None:

@@ -45,7 +45,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs,
         root / "page.html",
         claims=[Claim("a group", "a claim", "measured", "published", True)],
-        published={"fedlaavg-4": PublishedCurve(ours.rounds, loss, accuracy)},
+        published={root / "fedlaavg-4": PublishedCurve(ours.rounds, loss, accuracy)},
     )
 
 

@@ -127,7 +127,7 @@ def test_data_of_a_run(tmp_path: Path) -> None:
     """
     folder = write_run(tmp_path / "a", seeds=2)
     finish(folder, cohorts(*[[[0, 1], [1], [3], [0, 2]]] * 2), staleness_bound=7)
-    published = {"a": PublishedCurve(np.array([0, 4]), np.array([2.0, np.nan]), np.array([0.1, 0.123456]))}
+    published = {tmp_path / "a": PublishedCurve(np.array([0, 4]), np.array([2.0, np.nan]), np.array([0.1, 0.123456]))}
     data = data_of(write_page(read_runs([tmp_path]), tmp_path / "page.html", published=published))
     [run], [shown] = data["runs"], data["maps"]
     assert run["rounds"] == [0, 2, 4]

@@ -32,6 +32,7 @@ def test_histories_by_algorithm_and_setting(tmp_path: Path, name: str) -> None:
         (b"algorithm,setting,round,train_loss\n", "lacks the column test_accuracy"),
         (TEXT.replace("0.5", "half").encode(), "cannot be read"),
         (TEXT.replace(",20,", ",,").encode(), "cannot be read"),
+        (TEXT.replace("0.5,0.9", "nan,0.9").encode(), r"cannot be read \(round 20 holds a number that is not finite"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"algorithm,setting,round,train_loss,test_accuracy\nFedAvg\n", "cannot be read"),
     ],
@@ -46,6 +47,9 @@ def test_complaints_name_the_file(tmp_path: Path, content: bytes, message: str) 
 def test_missing_and_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.csv: cannot be read"):
         read_published(tmp_path / "nowhere.csv")
+    (tmp_path / "bad.csv.gz").write_bytes(gzip.compress(TEXT.encode())[:20] + bytes(20))
+    with pytest.raises(DataError, match=r"bad\.csv\.gz: cannot be read"):
+        read_published(tmp_path / "bad.csv.gz")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(TEXT.encode() * 100)[:40])
     with pytest.raises(DataError, match=r"cut\.csv\.gz: cannot be read"):
         read_published(tmp_path / "cut.csv.gz")

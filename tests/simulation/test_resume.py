@@ -252,6 +252,21 @@ def test_a_resumed_run_may_regroup_its_seeds(tmp_path: Path, monkeypatch: pytest
     np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
+@pytest.mark.parametrize("left", ["", "seed,rou", "seed,round,0,1,2\n", "seed,round,0,1,2\n0,0,0.5,0.5,0.5\n0,5,0."])
+def test_labels_that_a_crash_cut_short(tmp_path: Path, left: str) -> None:
+    """Whatever a kill left of labels.csv, the run goes on and ends with all of it."""
+    play(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path / "cut", listener=interrupt_at(0))
+    (tmp_path / "cut/labels.csv").write_text(left)
+    play(tmp_path / "cut", resume=True)
+    one, other = (RunFolder(tmp_path / name).labels() for name in ("whole", "cut"))
+    assert one is not None
+    assert other is not None
+    assert one.rounds.tolist() == other.rounds.tolist()
+    np.testing.assert_array_equal(one.accuracy, other.accuracy)
+
+
 def test_force_checks_before_it_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorBoard is missing, or the configuration cannot be stored: the finished run is still there."""
     play(tmp_path)

@@ -1,5 +1,6 @@
 """Experiments that differ in numbers share one program and run side by side; each is what it would be alone."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatc
         plan(fedavg(), seeds=(0,)),
         plan(fedavg(), rounds=20),
         plan(fedprox(mu=0.0)),
+        plan(replace(fedavg(), merge=lambda server, sums, facts: server)),
     ],
 )
 def test_different_programs_are_refused(other: Plan) -> None:
@@ -126,7 +128,7 @@ def test_what_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_one_that_diverges_leaves_the_others_alone(
     side_by_side: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proximal coefficient of 1e30 blows up in the second local step; its neighbour does not hear of it."""
+    """A proximal coefficient of 1e38 blows up in the second local step; its neighbour does not hear of it."""
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
     plans = [plan(fedprox(mu=1e38), rate=10.0), plan(fedprox(mu=0.1))]
     folders = [tmp_path / "wild", tmp_path / "calm"]
@@ -139,3 +141,11 @@ def test_one_that_diverges_leaves_the_others_alone(
     assert str(again) == str(wild)
     with pytest.raises(DivergedError, match="not finite"):
         alone(plans[0])
+
+
+def test_each_plan_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    plans = PLANS["availability"]
+    for outs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "a"]):
+        with pytest.raises(ConfigError, match="outs: 2 plans need as many folders"):
+            simulate_together(plans, outs)
+    assert simulate_together([]) == []

@@ -8,7 +8,6 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from fedlatest.cli.app import err
-from fedlatest.recipes import Experiment
 from fedlatest.recipes.jobs import Job, News
 from fedlatest.recipes.reproduction import work
 from fedlatest.simulation import Progress as Heard
@@ -65,9 +64,9 @@ class Bars:
     def __exit__(self, *problem: object) -> None:
         self._progress.stop()
 
-    def begin(self, experiment: Experiment) -> None:
+    def begin(self, name: str, rounds: int) -> None:
         """A bar for the next experiment."""
-        self._task = self._progress.add_task(experiment.name, total=experiment.values["rounds"])
+        self._task = self._progress.add_task(name, total=rounds)
         self._estimated, self._fresh = False, True
 
     def hear(self, heard: Heard) -> None:
@@ -116,7 +115,7 @@ class ManyBars:
             self._tasks[news.job] = self._progress.add_task(_title(job), total=rounds, said="")
             self._rounds_heard[news.job] = news.round
             self._shrink(self._work[news.job] * news.round / rounds)
-        fresh = news.round - self._rounds_heard[news.job]
+        fresh = max(0, news.round - self._rounds_heard[news.job])  # of two that go on from different rounds, the second
         self._rounds_heard[news.job] = news.round
         self._progress.update(self._tasks[news.job], completed=news.round, said=f"{news.round}/{rounds}")
         if news.done:
@@ -125,9 +124,9 @@ class ManyBars:
             self._progress.console.print(f"{_title(job)}: done ({self._count()})", highlight=False, soft_wrap=True)
         self._progress.update(self._overall, advance=self._work[news.job] * fresh / rounds, said=self._count())
 
-    def _shrink(self, work: float) -> None:
+    def _shrink(self, amount: float) -> None:
         [overall] = [task for task in self._progress.tasks if task.id == self._overall]
-        self._progress.update(self._overall, total=(overall.total or 0) - work)
+        self._progress.update(self._overall, total=(overall.total or 0) - amount)
 
     def _count(self) -> str:
         return f"{self._num_done}/{sum(len(job.experiments) for job in self._jobs)} runs"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedlatest.cli.app import app, out
-from fedlatest.recipes.reproduction import Histories, judge
+from fedlatest.recipes.reproduction import Published, judge
 from fedlatest.report import RunRecord, read_published, read_runs, write_page
 from fedlatest.report.page import TITLE
 
@@ -23,7 +23,7 @@ def report(
     write_report(read_runs(folders), to, read_published(published) if published else {}, title=title)
 
 
-def write_report(runs: Sequence[RunRecord], to: Path, histories: Histories, *, title: str = TITLE) -> None:
+def write_report(runs: Sequence[RunRecord], to: Path, histories: Published, *, title: str = TITLE) -> None:
     """Write the page with the claims that the runs bear on, and say where it is."""
     judged = judge(runs, histories)
     page = write_page(list(runs), to, claims=judged.claims, published=judged.published, title=title)

@@ -14,13 +14,13 @@ from rich.text import Text
 from fedlatest.cli.app import app, err, out
 from fedlatest.cli.device import use_device
 from fedlatest.cli.progress import Bars, Stop
-from fedlatest.data import Samples
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.recipes import RECIPES, Dealer, Experiment, Recipe
+from fedlatest.recipes import RECIPES, Dealer, Recipe
 from fedlatest.recipes.reproduction import REPRODUCTIONS
 from fedlatest.recipes.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, read_runs
 from fedlatest.runs import RunFolder
+from fedlatest.simulation import Plan, simulate_plan
 from fedlatest.simulation import Progress as Heard
 
 
@@ -61,16 +61,14 @@ def run(
         raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
     numbers = _seeds(seed, seeds)
     use_device(device)
-    samples = chosen.load(data)
-    dealer = Dealer(samples)
-    for experiment in experiments:
-        experiment.plan(dealer)  # complains about nonsense early
+    dealer = Dealer(chosen.load(data))
+    plans = [experiment.plan(dealer, numbers) for experiment in experiments]  # complains about nonsense early
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     _refuse_what_is_in_the_way(root, folders, allowed=resume or force)
-    options = {"seeds": numbers, "resume": resume, "force": force, "tensorboard": tensorboard}
+    options = {"resume": resume, "force": force, "tensorboard": tensorboard}
     try:
-        _run_all(experiments, folders, samples, options)
+        _run_all([experiment.name for experiment in experiments], plans, folders, options)
     except KeyboardInterrupt:
         again = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; the same command {again} goes on from the last checkpoint in {root}", soft_wrap=True)
@@ -78,11 +76,11 @@ def run(
     _show(folders, root / "figure.png")
 
 
-def _run_all(experiments: list[Experiment], folders: list[Path], samples: Samples, options: dict[str, Any]) -> None:
+def _run_all(names: list[str], plans: list[Plan], folders: list[Path], options: dict[str, Any]) -> None:
     """Run one experiment after the other, each with its progress bar and figure."""
     with Stop() as stop, Bars() as bars:
-        for experiment, folder in zip(experiments, folders, strict=True):
-            bars.begin(experiment)
+        for name, plan, folder in zip(names, plans, folders, strict=True):
+            bars.begin(name, plan.rounds)
             rest = folders[1:] if options["force"] and folder == folders[0] else []
 
             def listen(heard: Heard, rest: list[Path] = rest) -> None:
@@ -92,7 +90,7 @@ def _run_all(experiments: list[Experiment], folders: list[Path], samples: Sample
                 if stop.asked:
                     raise KeyboardInterrupt
 
-            experiment.run(samples, out=folder, listener=listen, **options)
+            simulate_plan(plan, folder, listener=listen, **options)
             draw_curves(read_runs([folder]), folder / "figure.png")
 
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from fedlatest.recipes.experiment import Dealer, Experiment
 from fedlatest.simulation import Progress, simulate_together
 
 MOST_WORKERS = 8
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Job(NamedTuple):
@@ -111,9 +113,10 @@ def _workers(number: int, load: Callable[[], Samples], seeds: list[int]) -> Iter
         pairs = [context.Pipe() for _ in range(number)]
         processes = [context.Process(target=_work, args=(theirs, load, seeds, programs)) for _, theirs in pairs]
         try:
-            for process, (_, theirs) in zip(processes, pairs, strict=True):
-                process.start()
-                theirs.close()
+            with _held_back(STOPS):  # workers are told when to stop by their parent alone
+                for process, (_, theirs) in zip(processes, pairs, strict=True):
+                    process.start()
+                    theirs.close()
             yield [ours for ours, _ in pairs]
         finally:
             for ours, _ in pairs:
@@ -123,13 +126,13 @@ def _workers(number: int, load: Callable[[], Samples], seeds: list[int]) -> Iter
                     process.join()
             finally:  # interrupted once more: at once
                 for process in processes:
-                    process.kill()
+                    if process.is_alive():
+                        process.kill()
+                        process.join()
 
 
 def _work(connection: Connection, load: Callable[[], Samples], seeds: list[int], programs: str) -> None:
     """A worker: takes jobs until it is told to stop, or until nobody listens any more."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the parent decides, and says so through the connection
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_compilation_cache_dir", programs)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -138,10 +141,21 @@ def _work(connection: Connection, load: Callable[[], Samples], seeds: list[int],
         dealer = Dealer(load())
         while "job" in (order := _receive(connection)):
             _take(connection, order, dealer, seeds)
-    except (KeyboardInterrupt, EOFError, OSError):
+    except (KeyboardInterrupt, EOFError, ConnectionError):
         return
-    except FedlatestError as error:
+    except (FedlatestError, OSError) as error:
         _send(connection, {"error": str(error)})
+
+
+@contextmanager
+def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Signals that come meanwhile are delivered afterwards; a process that is started here never hears them."""
+    resource_tracker.ensure_running()  # starting the first process would start it, and let signals through again
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def _take(connection: Connection, order: Mapping[str, Any], dealer: Dealer, seeds: list[int]) -> None:

@@ -8,14 +8,14 @@ from fedlatest.recipes.figure import Curve, Figure, Panel
 from fedlatest.recipes.mnist import mnist
 
 
-class Setting(NamedTuple):
-    """An availability setting of the paper."""
+class Pattern(NamedTuple):
+    """When clients are there, in the paper's MNIST task."""
 
     period: int  # E: rounds in a block
     digits: int  # D: digits whose clients are available in the first block
 
 
-SETTINGS = (Setting(100, 3), Setting(100, 5), Setting(50, 1), Setting(100, 1), Setting(200, 1))
+SETTINGS = (Pattern(100, 3), Pattern(100, 5), Pattern(50, 1), Pattern(100, 1), Pattern(200, 1))
 FEDADAM_STEPS = (0.0003, 0.001, 0.003, 0.01, 0.03)
 
 

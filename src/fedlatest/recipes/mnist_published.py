@@ -76,7 +76,12 @@ QUOTED = {
 
 def summaries(curves: Mapping[tuple[str, str], PublishedCurve]) -> dict[tuple[str, str], Summary]:
     """What was quoted above, and for histories at hand what they say."""
-    return {**QUOTED, **{key: summarise(curve) for key, curve in curves.items() if curve.rounds[-1] >= LATE[1]}}
+    return {**QUOTED, **{key: summarise(curve) for key, curve in curves.items() if covers(curve)}}
+
+
+def covers(curve: PublishedCurve) -> bool:
+    """Whether a history tells of the rounds that are compared."""
+    return bool(curve.rounds[-1] >= LATE[1] and ((curve.rounds > LATE[0]) & (curve.rounds <= LATE[1])).any())
 
 
 def summarise(curve: PublishedCurve) -> Summary:

@@ -25,7 +25,7 @@ from fedlatest.report import (
     draw_round,
 )
 
-Histories = Mapping[tuple[str, str], PublishedCurve]
+Published = Mapping[tuple[str, str], PublishedCurve]  # by (algorithm, setting), as the authors call them
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,13 @@ class Reproduction:
     """The figures of a paper on one data set, and its claims."""
 
     name: str
+    title: str
     load: Callable[[Path | None], Samples]
     figures: Mapping[str, Callable[[], Figure]]
     recognise: Callable[[Iterable[RunRecord]], dict[str, RunRecord]]
     """Which of some runs are experiments of the paper, by the experiment's name."""
-    claims: Callable[[Mapping[str, RunRecord], Histories], list[Claim]]
-    behind: Callable[[Histories], dict[str, PublishedCurve]]
+    claims: Callable[[Mapping[str, RunRecord], Published], list[Claim]]
+    behind: Callable[[Published], dict[str, PublishedCurve]]
     """Published curves by the name of the experiment."""
 
     def chosen(self, names: list[str]) -> list[Figure]:
@@ -49,24 +50,28 @@ class Reproduction:
         return [self.figures[name]() for name in names or self.figures]
 
 
-REPRODUCTIONS = {"mnist": Reproduction("mnist", mnist.load, MNIST_FIGURES, recognise, mnist_claims, behind)}
+REPRODUCTIONS = {
+    "mnist": Reproduction(
+        "mnist", "MNIST under intermittent availability", mnist.load, MNIST_FIGURES, recognise, mnist_claims, behind
+    )
+}
 
 
 class Judged(NamedTuple):
-    """What the papers' claims are found to be, and the published curves by the name of a run's folder."""
+    """What the papers' claims are found to be, and the published curves by the run that they belong behind."""
 
     claims: list[Claim]
-    published: dict[str, PublishedCurve]
+    published: dict[Path, PublishedCurve]
 
 
-def judge(runs: Iterable[RunRecord], histories: Histories) -> Judged:
+def judge(runs: Iterable[RunRecord], histories: Published) -> Judged:
     """Put the claims of every paper to some runs, whatever their folders are called."""
     runs, claims = list(runs), list[Claim]()
-    published: dict[str, PublishedCurve] = {}
+    published: dict[Path, PublishedCurve] = {}
     for reproduction in REPRODUCTIONS.values():
         known, behind = reproduction.recognise(runs), reproduction.behind(histories)
         claims += reproduction.claims(known, histories)
-        published |= {run.path.name: behind[name] for name, run in known.items() if name in behind}
+        published |= {run.path: behind[name] for name, run in known.items() if name in behind}
     return Judged(claims, published)
 
 

@@ -20,7 +20,7 @@ from fedlatest.runs.files import write_atomically
 
 TITLE = "Federated learning with clients that come and go"
 SCRIPTS = ("elements.js", "scales.js", "chart.js", "heatmap.js", "runs.js", "curves.js", "clients.js", "page.js")
-_NONE: Mapping[str, PublishedCurve] = {}
+_NONE: Mapping[Path, PublishedCurve] = {}
 
 
 def write_page(
@@ -28,10 +28,10 @@ def write_page(
     path: Path,
     *,
     claims: Sequence[Claim] = (),
-    published: Mapping[str, PublishedCurve] = _NONE,
+    published: Mapping[Path, PublishedCurve] = _NONE,
     title: str = TITLE,
 ) -> Path:
-    """Write the report on some runs; `published` curves go by the name of a run's folder."""
+    """Write the report on some runs; `published` curves go by a run's folder."""
     if not runs:
         raise RunFolderError("nothing to report: no runs were given")
     if path.suffix not in (".html", ".htm"):
@@ -45,7 +45,7 @@ def write_page(
     return path
 
 
-def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[str, PublishedCurve], title: str) -> str:
+def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[Path, PublishedCurve], title: str) -> str:
     settings = find_settings(runs)
     names, looks = name_runs(runs, settings), look_of(runs, settings)
     data = make_data(runs, settings, names, looks, published)

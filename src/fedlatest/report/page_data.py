@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -213,10 +214,10 @@ def make_data(
     settings: Sequence[Setting],
     names: Sequence[str],
     looks: Sequence[Look],
-    published: Mapping[str, PublishedCurve],
+    published: Mapping[Path, PublishedCurve],
 ) -> Json:
     """All that the charts need."""
     data = PageData(settings)
     for run, name, look in zip(runs, names, looks, strict=True):
-        data.add(run, name, look, published.get(run.path.name))
+        data.add(run, name, look, published.get(run.path))
     return data.content

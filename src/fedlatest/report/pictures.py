@@ -14,8 +14,8 @@ from fedlatest.report.canvas import canvas, save
 from fedlatest.report.records import RunRecord
 from fedlatest.runs import ClientRecord, RunFolder
 
-HERE, CHOSEN, AWAY = "#E69F00", "#D55E00", "#8A8F98"
-MOST_BLOCKS_ROUNDS = 800
+HERE, CHOSEN, AWAY, OLD = "#E69F00", "#D55E00", "#8A8F98", "#00224E"
+MOST_ROUNDS_SHOWN = 800
 
 
 def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str = "") -> Path:
@@ -27,7 +27,7 @@ def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str =
             clients = _clients(run)
             shares, rounds = _by_label(clients)
             axes.pcolormesh(rounds, np.arange(len(shares) + 1), 1 - shares, cmap="Greys", vmin=0, vmax=1.25)
-            axes.set(title=name, xlabel="round", xlim=(0, min(MOST_BLOCKS_ROUNDS, rounds[-1])))
+            axes.set(title=name, xlabel="round", xlim=(0, min(MOST_ROUNDS_SHOWN, rounds[-1])))
             axes.set_yticks(np.arange(len(shares)) + 0.5, [str(label) for label in range(len(shares))])
             axes.invert_yaxis()
         figure.axes[0].set_ylabel("clients, by label")
@@ -57,8 +57,9 @@ def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: s
     here = _available(clients, round) | chosen
     with canvas(9, 3.9) as figure:
         [axes] = figure.subplots(1, 1, squeeze=False)[0]
-        _dots(axes, clients, here, chosen, round - last)
-        said = f"{chosen.sum()} clients send a new update; the latest updates of the other {(~chosen).sum()} count too"
+        _dots(axes, clients, here, chosen, last, round)
+        reused = (~chosen & (last >= 0)).sum()
+        said = f"{chosen.sum()} clients send a new update; the latest updates of {reused} others count too"
         axes.set_title(title or f"{run.title}, round {round}: {said}", loc="left")
         return save(figure, path)
 
@@ -68,18 +69,21 @@ def _dots(
     clients: ClientRecord,
     here: npt.NDArray[np.bool_],
     chosen: npt.NDArray[np.bool_],
-    age: npt.NDArray[np.int64],
+    last: npt.NDArray[np.int64],
+    round: int,
 ) -> None:
     column = np.zeros(clients.labels.size)
     for label in np.unique(clients.labels):
         own = np.flatnonzero(clients.labels == label)
         column[own] = np.arange(own.size)
-    reused = ~chosen
+    unseen = ~chosen & (last < 0)
+    reused = ~chosen & ~unseen
     shade = axes.scatter(
-        column[reused], clients.labels[reused], c=age[reused], cmap="cividis_r", s=14, linewidths=0, zorder=2
+        column[reused], clients.labels[reused], c=round - last[reused], cmap="cividis_r", s=14, linewidths=0, zorder=2
     )
     waiting = here & ~chosen
     axes.scatter(column[waiting], clients.labels[waiting], s=34, facecolors="none", edgecolors=HERE, linewidths=1.0)
+    axes.scatter(column[unseen], clients.labels[unseen], s=8, color=AWAY, marker="x", linewidths=0.8)
     axes.scatter(column[chosen], clients.labels[chosen], s=26, color=CHOSEN, marker="D", linewidths=0, zorder=3)
     bar = axes.figure.colorbar(shade, ax=axes, pad=0.01, fraction=0.03)
     bar.set_label("rounds since the update was made")
@@ -87,19 +91,18 @@ def _dots(
     axes.set_yticks(np.unique(clients.labels))
     axes.invert_yaxis()
     kinds = [
-        Line2D([], [], marker="D", linestyle="", color=CHOSEN, label=f"takes part: new update ({chosen.sum()})"),
-        Line2D(
-            [],
-            [],
-            marker="o",
-            linestyle="",
-            color=HERE,
-            markerfacecolor="none",
-            label=f"here, not chosen ({waiting.sum()})",
-        ),
-        Line2D([], [], marker="o", linestyle="", color=AWAY, label=f"latest update reused ({reused.sum()})"),
+        _entry(f"takes part: new update ({chosen.sum()})", CHOSEN, "D"),
+        _entry(f"here, not chosen ({waiting.sum()})", HERE, "o", hollow=True),
+        _entry(f"latest update reused ({reused.sum()})", OLD, "o"),
     ]
-    axes.legend(handles=kinds, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
+    if unseen.any():
+        kinds.append(_entry(f"not seen yet ({unseen.sum()})", AWAY, "x"))
+    axes.legend(handles=kinds, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4, frameon=False)
+
+
+def _entry(label: str, colour: str, marker: str, *, hollow: bool = False) -> Line2D:
+    fill = "none" if hollow else colour
+    return Line2D([], [], marker=marker, linestyle="", color=colour, markerfacecolor=fill, label=label)
 
 
 def _clients(run: RunRecord) -> ClientRecord:
@@ -113,8 +116,10 @@ def _by_label(clients: ClientRecord) -> tuple[npt.NDArray[np.float64], npt.NDArr
     """[labels, columns] share of a label's clients that are available, and the columns' edges in rounds."""
     labels = clients.labels[clients.order]
     rows = np.repeat(np.arange(len(clients.row_edges) - 1), np.diff(clients.row_edges))
-    shares = [clients.available[rows[labels == label]].mean(axis=0) / 255 for label in range(labels.max() + 1)]
-    return np.array(shares), clients.column_edges
+    shares = np.zeros((labels.max() + 1, clients.available.shape[1]))
+    for label in np.unique(labels):
+        shares[label] = clients.available[rows[labels == label]].mean(axis=0) / 255
+    return shares, clients.column_edges
 
 
 def _available(clients: ClientRecord, round: int) -> npt.NDArray[np.bool_]:

@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import math
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +29,20 @@ def read_published(path: Path) -> dict[tuple[str, str], PublishedCurve]:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise DataError(f"published={path}: lacks the column {missing[0]}")
-            rows = list(reader)
-        curves: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
-        for row in rows:
-            point = int(row["round"]), float(row["train_loss"]), float(row["test_accuracy"])
-            curves.setdefault((row["algorithm"], row["setting"]), []).append(point)
-    except (OSError, EOFError, ValueError, TypeError, csv.Error) as error:
+            rows = [] if missing else list(reader)
+        points = [_point(row) for row in rows]
+    except (OSError, EOFError, ValueError, TypeError, csv.Error, zlib.error) as error:
         raise DataError(f"published={path}: cannot be read ({error})") from error
-    return {key: PublishedCurve(*map(np.array, zip(*sorted(points), strict=True))) for key, points in curves.items()}
+    if missing:
+        raise DataError(f"published={path}: lacks the column {missing[0]}")
+    curves: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
+    for row, point in zip(rows, points, strict=True):
+        curves.setdefault((row["algorithm"], row["setting"]), []).append(point)
+    return {key: PublishedCurve(*map(np.array, zip(*sorted(own), strict=True))) for key, own in curves.items()}
+
+
+def _point(row: dict[str, str]) -> tuple[int, float, float]:
+    point = int(row["round"]), float(row["train_loss"]), float(row["test_accuracy"])
+    if not all(map(math.isfinite, point)):
+        raise ValueError(f"round {row['round']} holds a number that is not finite")
+    return point

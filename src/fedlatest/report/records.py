@@ -90,4 +90,7 @@ def read_runs(paths: list[Path]) -> list[RunRecord]:
     for record in records:
         if not record.metrics.rows:
             raise RunFolderError(f"{record.path}: holds no evaluation yet")
+        ended, last = record.manifest["status"] == "finished", int(record.metrics.rounds[-1])
+        if ended and last != record.manifest["config"].get("rounds", last):
+            raise RunFolderError(f"{record.path}: is damaged; it is finished, but its metrics end at round {last}")
     return records

@@ -1,15 +1,12 @@
 """clients.npz: who the clients are, and who was available when, coarsely enough to look at."""
 
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import RunFolderError
-from fedlatest.runs.files import write_atomically
+from fedlatest.runs.files import load_npz, save_npz
 
 MOST_ROWS, MOST_COLUMNS = 120, 400
 
@@ -41,19 +38,9 @@ def edges(length: int, most: int) -> npt.NDArray[np.int64]:
 
 def save_clients(path: Path, clients: ClientRecord) -> None:
     """Save as a compressed .npz, atomically."""
-
-    def write(draft: Path) -> None:
-        with draft.open("wb") as file:
-            np.savez_compressed(file, **clients._asdict())
-
-    write_atomically(path, write)
+    save_npz(path, clients._asdict())
 
 
 def load_clients(path: Path) -> ClientRecord:
     """Load what `save_clients` wrote."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            arrays: dict[str, Any] = {name: content[name] for name in ClientRecord._fields}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunFolderError(f"{path}: cannot be read ({error})") from error
-    return ClientRecord(**arrays)
+    return ClientRecord(*load_npz(path, ClientRecord._fields))

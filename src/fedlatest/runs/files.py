@@ -1,7 +1,9 @@
 """Files that are either whole or not there, and trees of arrays in a format that never executes code."""
 
 import os
-from collections.abc import Callable, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,25 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (OSError, SafetensorError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+
+
+def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Save named arrays as a compressed .npz, atomically."""
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    write_atomically(path, write)
+
+
+def load_npz(path: Path, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
+    """The named arrays of a .npz; nothing in it is executed."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            return [content[name] for name in names]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
 
 

@@ -139,7 +139,9 @@ class RunFolder:
     def checkpoint(self, state: Any, *, round: int, seconds: float) -> None:
         """Save everything needed to go on from `round`; the participation part is written first."""
         self._write_pending(round)
-        sync(self / "metrics.csv")
+        for name in ("metrics.csv", "labels.csv"):
+            if (self / name).is_file():
+                sync(self / name)
         save_tree(self / "checkpoint.safetensors", state, {"round": str(round), "seconds": repr(seconds)})
 
     def restore(self, like: Any) -> tuple[Any, int, float] | None:
@@ -271,6 +273,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path / MANIFEST}: is not a manifest")
     if manifest.get("schema") != SCHEMA:
         raise RunFolderError(f"{path}: has schema {manifest.get('schema')}, this version reads schema {SCHEMA}")
+    missing = [name for name in ("status", "config", "seeds") if name not in manifest]
+    if missing:
+        raise RunFolderError(f"{path / MANIFEST}: is damaged (it lacks {missing[0]})")
     return dict(manifest)
 
 

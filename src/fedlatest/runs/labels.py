@@ -43,9 +43,15 @@ def append_labels(path: Path, rows: Iterable[LabelRow]) -> None:
 
 
 def cut_labels(path: Path, *, last_round: int) -> None:
-    """Remove what was written after `last_round`, and a line that a crash cut short."""
+    """Remove what was written after `last_round`, and a line that a crash cut short; a file without rows goes."""
+    if "\n" not in path.read_text(encoding="utf-8"):  # cut short in its first line
+        path.unlink()
+        return
     header, rows = _read(path)
     kept = [row for row in rows if row.round <= last_round]
+    if not kept:
+        path.unlink()
+        return
 
     def write(draft: Path) -> None:
         with draft.open("w", newline="", encoding="utf-8") as file:
@@ -56,12 +62,12 @@ def cut_labels(path: Path, *, last_round: int) -> None:
 
 def read_labels(path: Path) -> LabelAccuracy:
     """Read a labels.csv."""
-    _, rows = _read(path)
+    header, rows = _read(path)
     seeds, rounds = (list(dict.fromkeys(column)) for column in ([r.seed for r in rows], [r.round for r in rows]))
     cells = {(row.seed, row.round): row.accuracy for row in rows}
     whole = [round for round in rounds if all((seed, round) in cells for seed in seeds)]
-    table = np.array([[cells[seed, round] for round in whole] for seed in seeds])
-    return LabelAccuracy(seeds, np.array(whole), table)
+    table = np.array([[cells[seed, round] for round in whole] for seed in seeds], float)
+    return LabelAccuracy(seeds, np.array(whole, np.int64), table.reshape(len(seeds), len(whole), len(header) - 2))
 
 
 def _read(path: Path) -> tuple[list[str], list[LabelRow]]:

@@ -1,7 +1,5 @@
 """Who took part in each round, compactly: flat client positions with offsets per seed and round."""
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import RunFolderError
-from fedlatest.runs.files import write_atomically
+from fedlatest.runs.files import load_npz, save_npz
 
 
 class Participation(NamedTuple):
@@ -56,18 +53,9 @@ def join(parts: Sequence[Participation]) -> Participation:
 
 def save(path: Path, participation: Participation) -> None:
     """Save as a compressed .npz, atomically."""
-
-    def write(draft: Path) -> None:
-        with draft.open("wb") as file:
-            np.savez_compressed(file, clients=participation.clients, offsets=participation.offsets)
-
-    write_atomically(path, write)
+    save_npz(path, participation._asdict())
 
 
 def load(path: Path) -> Participation:
     """Load what `save` wrote."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            return Participation(content["clients"], content["offsets"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+    return Participation(*load_npz(path, Participation._fields))

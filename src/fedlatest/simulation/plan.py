@@ -17,7 +17,7 @@ from fedlatest.simulation.engine import Engine, Training, Variant
 from fedlatest.version import __version__
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """One algorithm in one setting, over some seeds."""
 
@@ -39,15 +39,20 @@ class Plan:
 
     @property
     def program(self) -> Hashable:
-        """Plans of equal `program` can run side by side: they differ in numbers, not in shapes or code."""
+        """Plans of equal `program` can run side by side: they differ in numbers, not in shapes or code.
+
+        Two algorithms of one name are told apart by their `settings`, and by the code of their functions.
+        """
         algorithm = self.algorithm
+        functions = (algorithm.init, algorithm.select, algorithm.direction, algorithm.contribute, algorithm.merge)
+        code = tuple(getattr(function, "__code__", function) for function in functions)
         fixed = tuple(item for item in sorted(algorithm.settings.items()) if item[0] not in algorithm.numbers)
         leaves, structure = jax.tree.flatten(self.availability)
         shapes = None if algorithm.pooled else (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
         same = (self.federation, self.loss, self.rounds, self.evaluate_every, self.seeds)
         model = repr(self.model.settings) if self.model.settings else id(self.model)
         training = self.training._replace(learning_rate=0)
-        return algorithm.name, fixed, tuple(algorithm.numbers), shapes, model, training, same
+        return algorithm.name, fixed, tuple(algorithm.numbers), code, shapes, model, training, same
 
     def manifest(self, engine: Engine) -> dict[str, Any]:
         """What the run's folder says of it; `config`, `seeds` and `data` identify it."""

@@ -124,8 +124,13 @@ def simulate_together(
 ) -> list[Result | DivergedError]:
     """Simulate plans that share a compiled program (`Plan.program`) side by side, each into a folder of its own.
 
-    A plan that diverges yields its error and leaves the others alone.
+    A plan that diverges yields its error and leaves the others alone. Each is what it would be alone: bit for bit on a
+    CPU, where plans take turns; to rounding on an accelerator, where they are lanes of one program.
     """
+    if outs is not None and not len(plans) == len(outs) == len(set(outs)):
+        raise ConfigError(f"outs: {len(plans)} plans need as many folders, each its own; there are {len(set(outs))}")
+    if not plans:
+        return []
     for plan in plans:
         blocks(plan.rounds, plan.evaluate_every)  # complains about nonsense before anything is set up
     engine = engine_for(plans, clients_at_once=clients_at_once)

@@ -1,6 +1,8 @@
 // A picture of clients x rounds on a canvas, with axes in SVG around it and a cell that can be moved over it.
 
 class HeatMap {
+  static dark = matchMedia("(prefers-color-scheme: dark)");
+
   constructor(box, label) {
     this.plot = html("div", {
       class: "plot", tabindex: "0", role: "application", "aria-roledescription": "heat map",
@@ -11,7 +13,7 @@ class HeatMap {
     box.append(this.plot, this.tip);
     this.at = null; // [row, column]
     this.listen();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    HeatMap.dark.addEventListener("change", () => this.plot.isConnected && this.draw());
     redrawOnResize(this);
   }
 
