@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,9 +125,17 @@ def test_list_names_everything(tmp_path: Path) -> None:
     assert fedlatest("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
 
 
-def test_forced_recipe_can_be_resumed_after_a_cut(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a short quickstart was run, to be copied."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    assert fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=folder).returncode == 0
+    return folder
+
+
+def test_forced_recipe_can_be_resumed_after_a_cut(quickstart: Path, tmp_path: Path) -> None:
     """--force removes all runs of the recipe before the first, so a cut leaves nothing old behind."""
-    assert fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=tmp_path).returncode == 0
+    shutil.copytree(quickstart, tmp_path, dirs_exist_ok=True)
     for name in ("fedavg", "sequential"):
         RunFolder(tmp_path / "q" / name).clear()  # as if cut: some runs are missing
     other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
@@ -136,8 +145,8 @@ def test_forced_recipe_can_be_resumed_after_a_cut(tmp_path: Path) -> None:
     assert periods == {7}
 
 
-def test_force_with_nonsense_removes_nothing(tmp_path: Path) -> None:
-    assert fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=tmp_path).returncode == 0
+def test_force_with_nonsense_removes_nothing(quickstart: Path, tmp_path: Path) -> None:
+    shutil.copytree(quickstart, tmp_path, dirs_exist_ok=True)
     for nonsense in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
         done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", *nonsense, cwd=tmp_path)
         assert done.returncode == 1

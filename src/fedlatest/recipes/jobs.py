@@ -134,9 +134,10 @@ def _workers(number: int, load: Callable[[], Samples], seeds: list[int]) -> Iter
 def _work(connection: Connection, load: Callable[[], Samples], seeds: list[int], programs: str) -> None:
     """A worker: takes jobs until it is told to stop, or until nobody listens any more."""
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_compilation_cache_dir", programs)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # a user's own stands
+        jax.config.update("jax_compilation_cache_dir", programs)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     try:
         dealer = Dealer(load())
         while "job" in (order := _receive(connection)):
