@@ -1,0 +1,105 @@
+"""Sentiment140: tweets with a sentiment, an account and a time, from its six-column CSV."""
+
+import csv
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.data.textfile import open_text
+from fedlatest.data.tweets import Texts, encode
+from fedlatest.errors import DataError
+
+COLUMNS = 6  # sentiment, id, date, query, account, text
+SENTIMENTS = {"0": False, "4": True}
+MOST_MALFORMED = 0.01  # of the rows
+_ROWS_PER_REPORT = 20_000
+
+
+class Tweets(NamedTuple):
+    """Tweets in the order of the file."""
+
+    positive: npt.NDArray[np.bool_]  # [T]
+    account: npt.NDArray[np.int32]  # [T] position in `accounts`
+    second: npt.NDArray[np.int32]  # [T] seconds after midnight, as the file's clock has it
+    texts: Texts
+    accounts: list[str]
+    num_malformed: int
+
+
+def read_tweets(path: Path, *, listener: Callable[[int], None] | None = None) -> Tweets:
+    """Read and clean Sentiment140's CSV: latin-1, plain, .gz or in a .zip; streamed, a row at a time.
+
+    Rows that make no sense are left out and counted; more than 1% of them is an error that shows the first.
+    `listener` hears the number of rows read, now and then.
+    """
+    reader = _Reader(listener)
+    with open_text(path, encoding="latin-1", member=".csv") as file:
+        try:
+            texts = encode(reader.rows(csv.reader(file)))
+        except csv.Error as error:
+            raise DataError(f"{path}: is not a CSV file ({error})") from error
+    if not reader.positive:
+        raise DataError(f"{path}: holds no tweet{_shown(reader.first_malformed)}")
+    if reader.num_malformed > MOST_MALFORMED * (reader.num_malformed + len(reader.positive)):
+        total = reader.num_malformed + len(reader.positive)
+        raise DataError(
+            f"{path}: {reader.num_malformed} of {total} rows make no sense{_shown(reader.first_malformed)}; "
+            "expected sentiment (0 or 4), id, date, query, account, text"
+        )
+    return Tweets(
+        np.array(reader.positive, bool),
+        np.array(reader.account, np.int32),
+        np.array(reader.second, np.int32),
+        texts,
+        list(reader.accounts),
+        reader.num_malformed,
+    )
+
+
+class _Reader:
+    """Keeps the small columns and hands on the texts."""
+
+    def __init__(self, listener: Callable[[int], None] | None) -> None:
+        self.listener = listener
+        self.positive, self.account, self.second = array("b"), array("i"), array("i")
+        self.accounts: dict[str, int] = {}
+        self.num_malformed, self.first_malformed = 0, ""
+
+    def rows(self, lines: Iterator[list[str]]) -> Iterator[str]:
+        for number, row in enumerate(lines, 1):
+            sentiment = SENTIMENTS.get(row[0]) if len(row) == COLUMNS else None
+            second = seconds_after_midnight(row[2]) if sentiment is not None else None
+            if sentiment is None or second is None or not row[4]:
+                self.num_malformed += 1
+                self.first_malformed = self.first_malformed or f"row {number}: {','.join(row)[:100]}"
+                continue
+            self.positive.append(sentiment)
+            self.account.append(self.accounts.setdefault(row[4], len(self.accounts)))
+            self.second.append(second)
+            yield row[5]
+            if self.listener and number % _ROWS_PER_REPORT == 0:
+                self.listener(number)
+
+
+def seconds_after_midnight(date: str) -> int | None:
+    """The time of day of a date such as `Sat Apr 18 14:08:07 PDT 2009`; None if it is not one.
+
+    >>> seconds_after_midnight("Sat Apr 18 14:08:07 PDT 2009")
+    50887
+    """
+    clock = date[11:19]
+    if len(date) < 24 or clock[2:3] != ":" or clock[5:6] != ":":
+        return None
+    parts = clock[:2], clock[3:5], clock[6:]
+    if not all(part.isdecimal() and len(part) == 2 for part in parts):
+        return None
+    hour, minute, second = map(int, parts)
+    return 3600 * hour + 60 * minute + second if hour < 24 and minute < 60 and second < 60 else None
+
+
+def _shown(row: str) -> str:
+    return f" (first {row})" if row else ""

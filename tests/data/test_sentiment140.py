@@ -1,0 +1,150 @@
+"""Tweets: cleaned as the paper says, read as they lie about, complained about by row."""
+
+import gzip
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlatest import DataError
+from fedlatest.data.glove import read_glove
+from fedlatest.data.sentiment140 import read_tweets, seconds_after_midnight
+from fedlatest.data.tweets import NAME, URL, clean, encode
+
+ROWS = [
+    ("0", "1", "Sat Apr 18 14:08:07 PDT 2009", "NO_QUERY", "ann", "@bob I'm sooooo tired &amp; sad :("),
+    ("4", "2", "Sun Apr 19 00:00:00 PDT 2009", "NO_QUERY", "bob", 'caf\xe9 "quoted", yes'),
+    ("4", "3", "Sun Apr 19 23:59:59 PDT 2009", "NO_QUERY", "ann", "!!!"),
+]
+
+
+def as_csv(rows: Sequence[tuple[str, ...]]) -> bytes:
+    lines = [",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows]
+    return ("\n".join(lines) + "\n").encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hello WORLD", ["hello", "world"]),
+        ("@Some_One99 hi @x", [NAME, "hi", NAME]),
+        ("see http://t.co/aBc?x=1, www.site.org now HTTPS://A.B", ["see", URL, URL, "now", URL]),
+        ("don't", ["don", "t"]),
+        ("soooo coool aab", ["soo", "cool", "aab"]),  # three o's become two; two stay
+        ("&lt;3 rock&amp;roll &quot;x&quot;", ["rock", "roll", "x"]),
+        ("2day is 24/7", ["day", "is"]),
+        ("caf\xe9", ["caf"]),  # letters are a .. z
+        ("AAAAh", ["aah"]),
+        ("", []),
+        ("123 :-) ...", []),
+    ],
+)
+def test_cleaning(text: str, words: list[str]) -> None:
+    assert clean(text) == words
+
+
+@given(st.lists(st.text(alphabet="aB@:/.hwtp&;l 1é", max_size=30), max_size=8))
+def test_encoding_says_what_cleaning_says(texts: list[str]) -> None:
+    encoded = encode(texts)
+    assert [encoded.text(number) for number in range(len(texts))] == [clean(text) for text in texts]
+    assert len(set(encoded.words)) == len(encoded.words)
+
+
+@pytest.mark.parametrize("kind", ["csv", "gz", "zip"])
+def test_reading(tmp_path: Path, kind: str) -> None:
+    path, content = tmp_path / f"tweets.{kind}", as_csv(ROWS)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as folder:
+            folder.writestr("small.csv", b"")
+            folder.writestr("readme.txt", b"x" * 10_000)
+            folder.writestr("all/training.csv", content)
+    else:
+        path.write_bytes(gzip.compress(content) if kind == "gz" else content)
+    tweets = read_tweets(path)
+    assert tweets.positive.tolist() == [False, True, True]
+    assert tweets.accounts == ["ann", "bob"]
+    assert tweets.account.tolist() == [0, 1, 0]
+    assert tweets.second.tolist() == [14 * 3600 + 8 * 60 + 7, 0, 86399]
+    assert tweets.texts.text(0) == [NAME, "i", "m", "soo", "tired", "sad"]
+    assert tweets.texts.text(1) == ["caf", "quoted", "yes"]
+    assert tweets.texts.text(2) == []
+    assert tweets.num_malformed == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("1", *ROWS[0][1:]),  # a sentiment that is none
+        ROWS[0][:5],
+        (*ROWS[0], "more"),
+        (*ROWS[0][:2], "yesterday", *ROWS[0][3:]),
+        (*ROWS[0][:2], "Sat Apr 18 24:08:07 PDT 2009", *ROWS[0][3:]),
+        (*ROWS[0][:4], "", "nobody said this"),
+    ],
+)
+def test_malformed_rows_are_counted_and_too_many_are_an_error(tmp_path: Path, bad: tuple[str, ...]) -> None:
+    """One of 100 is 1%, which passes; one of 99 is more."""
+    path = tmp_path / "tweets.csv"
+    path.write_bytes(as_csv([*ROWS * 33, bad]))
+    assert read_tweets(path).num_malformed == 1
+    path.write_bytes(as_csv([bad, *(ROWS * 33)[:98]]))
+    with pytest.raises(DataError, match=rf"1 of 99 rows make no sense \(first row 1: {bad[0]},1"):
+        read_tweets(path)
+
+
+def test_files_that_are_not_tweets(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.csv: cannot be read"):
+        read_tweets(tmp_path / "nowhere.csv")
+    (tmp_path / "empty.csv").write_bytes(b"")
+    with pytest.raises(DataError, match=r"empty\.csv: holds no tweet"):
+        read_tweets(tmp_path / "empty.csv")
+    (tmp_path / "bad.gz").write_bytes(gzip.compress(as_csv(ROWS))[:30])
+    with pytest.raises(DataError, match=r"bad\.gz: cannot be read"):
+        read_tweets(tmp_path / "bad.gz")
+    with zipfile.ZipFile(tmp_path / "none.zip", "w") as folder:
+        folder.writestr("a.txt", b"")
+    with pytest.raises(DataError, match=r"none\.zip: holds no file that ends in '\.csv'"):
+        read_tweets(tmp_path / "none.zip")
+
+
+@given(st.integers(0, 86399))
+def test_times_of_day(second: int) -> None:
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    assert seconds_after_midnight(f"Sat Apr 18 {clock} PDT 2009") == second
+
+
+@given(st.text(max_size=30))
+def test_a_time_is_a_time_or_nothing(date: str) -> None:
+    second = seconds_after_midnight(date)
+    assert second is None or 0 <= second < 86400
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    path, heard = tmp_path / "tweets.csv", list[int]()
+    path.write_bytes(as_csv(ROWS * 15_000))
+    read_tweets(path, listener=heard.append)
+    assert heard == [20_000, 40_000]
+
+
+def test_word_vectors(tmp_path: Path) -> None:
+    """A word that is not in the file is zero; the order is that of the words asked for."""
+    text = b"the 1 2 3\ncat 4 5 6\n\xe2\x82\xac 7 8 9\n"
+    (tmp_path / "v.3d.txt").write_bytes(text)
+    (tmp_path / "v.gz").write_bytes(gzip.compress(text))
+    with zipfile.ZipFile(tmp_path / "v.zip", "w") as folder:
+        folder.writestr("v.3d.txt", text)
+        folder.writestr("v.50d.txt", b"the " + b"0 " * 50)
+    for name in ("v.3d.txt", "v.gz", "v.zip"):
+        vectors = read_glove(tmp_path / name, ["cat", NAME, "the"], dimensions=3)
+        np.testing.assert_array_equal(vectors, [[4, 5, 6], [0, 0, 0], [1, 2, 3]])
+    with pytest.raises(DataError, match="line 2: holds 3 numbers, expected 25 finite ones"):
+        read_glove(tmp_path / "v.3d.txt", ["cat"])
+    with pytest.raises(DataError, match="holds none of the 1 words"):
+        read_glove(tmp_path / "v.3d.txt", ["dog"], dimensions=3)
+    (tmp_path / "w.txt").write_text("cat one two three\n")
+    with pytest.raises(DataError, match="line 1: is not a word and its vector"):
+        read_glove(tmp_path / "w.txt", ["cat"], dimensions=3)
