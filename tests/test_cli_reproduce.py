@@ -17,6 +17,7 @@ from fedlatest.runs import RunFolder
 from tests.data.test_mnist import write
 from tests.test_cli import fedlatest
 
+LONG = ("reproduce", "mnist", "--figure", "chart", "--rounds", "3000", "--out", "o")
 PUBLISHED = """algorithm,setting,round,train_loss,test_accuracy
 FedLaAvg,E100_alpha0.1,0,2.3,0.1
 FedLaAvg,E100_alpha0.1,20,1.0,0.6
@@ -77,11 +78,7 @@ def test_a_figure_end_to_end(images: Path, tmp_path: Path) -> None:
 
 def test_interrupt_and_go_on(images: Path, tmp_path: Path) -> None:
     """Ctrl-C for the whole group, as a terminal sends it: exit 130, checkpoints, nobody left; then to the end."""
-    arguments = ["reproduce", "mnist", "--figure", "chart", "--rounds", "3000", "--data", str(images), "--out", "o"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedlatest", *arguments],
-        cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    process = begin(images, tmp_path)
     first = tmp_path / "o/fedlaavg-digits=3/metrics.csv"
     deadline = time.monotonic() + 120
     while not (first.is_file() and len(first.read_text().splitlines()) > 4) and time.monotonic() < deadline:
@@ -94,7 +91,7 @@ def test_interrupt_and_go_on(images: Path, tmp_path: Path) -> None:
     assert gone(process.pid)
     assert RunFolder(tmp_path / "o/fedlaavg-digits=3").rounds_done > 0
 
-    done = fedlatest(*arguments, cwd=tmp_path)
+    done = fedlatest(*LONG, "--data", str(images), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert RunFolder(tmp_path / "o/fedlaavg-digits=3").finished
 
@@ -102,11 +99,7 @@ def test_interrupt_and_go_on(images: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see the workers begin")
 def test_interrupt_while_workers_begin(images: Path, tmp_path: Path) -> None:
     """Ctrl-C before a worker can ignore it: still one line, exit 130, nobody left."""
-    arguments = ["reproduce", "mnist", "--figure", "chart", "--rounds", "3000", "--data", str(images), "--out", "o"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedlatest", *arguments],
-        cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    process = begin(images, tmp_path)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline = time.monotonic() + 120
     while len(children.read_text().split()) < 2 and time.monotonic() < deadline:
@@ -116,6 +109,14 @@ def test_interrupt_while_workers_begin(images: Path, tmp_path: Path) -> None:
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert gone(process.pid)
+
+
+def begin(images: Path, cwd: Path) -> subprocess.Popen[str]:
+    """A long reproduction in a process group of its own, as a terminal starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedlatest", *LONG, "--data", str(images)],
+        cwd=cwd, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
 def gone(group: int) -> bool:

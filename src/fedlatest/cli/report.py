@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedlatest.cli.app import app, out
-from fedlatest.recipes.reproduction import Published, judge
+from fedlatest.recipes.reproduction import Judged, judge
 from fedlatest.report import RunRecord, read_published, read_runs, write_page
 from fedlatest.report.page import TITLE
 
@@ -20,11 +20,11 @@ def report(
     published: Annotated[Path | None, typer.Option(help="Published histories (CSV), to draw and compare.")] = None,
 ) -> None:
     """Make one web page of runs, with interactive charts; it needs no network and no server."""
-    write_report(read_runs(folders), to, read_published(published) if published else {}, title=title)
+    runs = read_runs(folders)
+    write_report(runs, to, judge(runs, read_published(published) if published else {}), title=title)
 
 
-def write_report(runs: Sequence[RunRecord], to: Path, histories: Published, *, title: str = TITLE) -> None:
+def write_report(runs: Sequence[RunRecord], to: Path, judged: Judged, *, title: str) -> None:
     """Write the page with the claims that the runs bear on, and say where it is."""
-    judged = judge(runs, histories)
     page = write_page(list(runs), to, claims=judged.claims, published=judged.published, title=title)
     out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

@@ -15,11 +15,12 @@ from fedlatest.cli.app import app, err, out
 from fedlatest.cli.device import use_device
 from fedlatest.cli.progress import ManyBars, Stop, duration
 from fedlatest.cli.report import write_report
+from fedlatest.cli.run import refuse_a_run_at
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import Dealer, Experiment
 from fedlatest.recipes.figure import Figure
 from fedlatest.recipes.jobs import Job, News, default_workers, run_in_processes, run_side_by_side, side_by_side
-from fedlatest.recipes.reproduction import REPRODUCTIONS, Reproduction, draw, experiments_of
+from fedlatest.recipes.reproduction import REPRODUCTIONS, Reproduction, draw, experiments_of, judge
 from fedlatest.report import Claim, PublishedCurve, RunRecord, read_published, read_runs, write_claims
 from fedlatest.runs import RunFolder
 
@@ -50,24 +51,22 @@ def reproduce(
     histories = read_published(published) if published else {}
     experiments = experiments_of(figures, rounds=rounds)
     root = to or Path("runs") / f"reproduce-{paper}-{experiments[0].values['rounds']}x{seeds}"
-    if RunFolder(root).exists:
-        raise RunFolderError(f"{root}: is itself a run; a reproduction makes several, so choose another --out")
+    refuse_a_run_at(root, "a reproduction")
     begun, numbers = time.monotonic(), list(range(seeds))
     missing = [experiment for experiment in experiments if not _finished(experiment, root / experiment.name, numbers)]
     if missing:
         use_device(device)
         _run(reproduction, missing, root, numbers, data, workers or default_workers())
     runs = {record.path.name: record for record in _finished_runs([root / each.name for each in experiments])}
-    behind = reproduction.behind(histories)
-    drawn = _draw(figures, runs, root / "figures", behind)
-    claims = reproduction.claims(runs, histories)
-    show_claims(claims)
-    if not claims:
+    judged = judge(runs.values(), histories)
+    drawn = _draw(figures, runs, root / "figures", judged.published)
+    show_claims(judged.claims)
+    if not judged.claims:
         out.print("claims: none could be judged; they are about runs of the paper's number of rounds")
-    write_claims(claims, root / "claims.md")
-    out.print(f"claims: {write_claims(claims, root / 'claims.csv')}", soft_wrap=True)
+    write_claims(judged.claims, root / "claims.md")
+    out.print(f"claims: {write_claims(judged.claims, root / 'claims.csv')}", soft_wrap=True)
     out.print(f"{len(drawn)} figures, each as PNG and PDF: {root / 'figures'}", soft_wrap=True)
-    write_report(list(runs.values()), root / "report.html", histories, title=reproduction.title)
+    write_report(list(runs.values()), root / "report.html", judged, title=reproduction.title)
     took = duration(time.monotonic() - begun)
     out.print(f"{len(missing)} of {len(experiments)} runs were made now; all in {took}", highlight=False)
 
@@ -123,13 +122,13 @@ def _run(
 
 
 def _draw(
-    figures: Sequence[Figure], runs: Mapping[str, RunRecord], folder: Path, behind: Mapping[str, PublishedCurve]
+    figures: Sequence[Figure], runs: Mapping[str, RunRecord], folder: Path, published: Mapping[Path, PublishedCurve]
 ) -> set[str]:
     """Draw what can be drawn; says which pictures there are now."""
     drawn: set[str] = set()
     for figure in figures:
         try:
-            drawn |= {path.stem for path in draw(figure, runs, folder, behind)}
+            drawn |= {path.stem for path in draw(figure, runs, folder, published)}
         except RunFolderError as error:
             err.print(Text(f"{figure.name}: not drawn ({error})", style="yellow"), soft_wrap=True)
     return drawn

@@ -142,11 +142,17 @@ def _seeds(seed: int | None, seeds: int | None) -> list[int]:
 
 def _refuse_what_is_in_the_way(root: Path, folders: list[Path], *, allowed: bool) -> None:
     """Before any work; with --resume or --force only a run where several should go is in the way."""
-    if len(folders) > 1 and RunFolder(root).exists:
-        raise RunFolderError(f"{root}: is itself a run; this recipe makes several, so choose another --out")
+    if len(folders) > 1:
+        refuse_a_run_at(root, "this recipe")
     for folder in map(RunFolder, folders):
         if folder.exists and not allowed:
             folder.refuse()
+
+
+def refuse_a_run_at(root: Path, what: str) -> None:
+    """Where several runs should go, one must not be."""
+    if RunFolder(root).exists:
+        raise RunFolderError(f"{root}: is itself a run; {what} makes several, so choose another --out")
 
 
 def _folder_name(recipe: str, overrides: list[str]) -> str:

@@ -16,6 +16,7 @@ from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, FIGURES, SETTINGS, Pa
 from fedlatest.recipes.mnist_published import LATE, LEVEL, NAMES, Summary, covers, summaries
 from fedlatest.report import TITLES, Claim, PublishedCurve, RunRecord
 from fedlatest.report.curve import arrives_below, cycle, stays_above
+from fedlatest.report.records import LAST_SHARE
 
 Values = npt.NDArray[np.float64]
 ROUNDS = LATE[1]
@@ -39,7 +40,7 @@ class History(NamedTuple):
     @property
     def late(self) -> npt.NDArray[np.bool_]:
         """Which evaluations are in the last quarter."""
-        return self.rounds > 0.75 * self.rounds[-1]
+        return self.rounds > (1 - LAST_SHARE) * self.rounds[-1]
 
     @property
     def loss(self) -> float:

@@ -92,7 +92,7 @@ def work(experiment: Experiment) -> float:
 
 
 def draw(
-    figure: Figure, runs: Mapping[str, RunRecord], folder: Path, published: Mapping[str, PublishedCurve]
+    figure: Figure, runs: Mapping[str, RunRecord], folder: Path, published: Mapping[Path, PublishedCurve]
 ) -> list[Path]:
     """Draw a figure from its runs (by name) as PNG and PDF; lines whose runs diverged or are missing are left out."""
     panels = {
@@ -120,11 +120,11 @@ def _draw_as(figure: Figure, panels: Mapping[str, list[Line]], folder: Path, end
     ]
 
 
-def _line(curve: Curve, runs: Mapping[str, RunRecord], published: Mapping[str, PublishedCurve]) -> Line | None:
+def _line(curve: Curve, runs: Mapping[str, RunRecord], published: Mapping[Path, PublishedCurve]) -> Line | None:
     there = [runs[experiment.name] for experiment in curve.candidates if experiment.name in runs]
     if not there:
         return None
     best = min(there, key=lambda run: float(run.late("train_loss").mean()))
     searched = len(curve.candidates) > 1
     label = f"{curve.label} (best of {len(there)})" if searched else curve.label
-    return Line(label, best, published.get(best.path.name))
+    return Line(label, best, published.get(best.path))

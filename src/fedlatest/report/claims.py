@@ -1,11 +1,10 @@
 """Claims: what a paper says, what was measured, and whether the one bears out the other."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedlatest.runs.files import write_atomically
+from fedlatest.runs.files import write_csv, write_text
 
 
 class Claim(NamedTuple):
@@ -25,20 +24,15 @@ class Claim(NamedTuple):
 
 def write_claims(claims: Sequence[Claim], path: Path) -> Path:
     """Claims as CSV, or as Markdown if the name ends in .md."""
-    write_atomically(
-        path, lambda draft: _as_markdown(claims, draft) if path.suffix == ".md" else _as_csv(claims, draft)
-    )
+    if path.suffix == ".md":
+        write_text(path, _as_markdown(claims))
+    else:
+        header = ["group", "claim", "measured", "published", "verdict"]
+        write_csv(path, [header, *([*claim[:4], claim.verdict] for claim in claims)])
     return path
 
 
-def _as_csv(claims: Sequence[Claim], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["group", "claim", "measured", "published", "verdict"])
-        writer.writerows([*claim[:4], claim.verdict] for claim in claims)
-
-
-def _as_markdown(claims: Sequence[Claim], path: Path) -> None:
+def _as_markdown(claims: Sequence[Claim]) -> str:
     """A table per group; a claim that does not hold stands out."""
     lines = []
     for group in dict.fromkeys(claim.group for claim in claims):
@@ -48,4 +42,4 @@ def _as_markdown(claims: Sequence[Claim], path: Path) -> None:
             cells = [cell.replace("|", "\\|") for cell in (claim.claim, claim.measured, claim.published, verdict)]
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-    path.write_text("\n".join(lines), encoding="utf-8")
+    return "\n".join(lines)

@@ -16,7 +16,7 @@ from fedlatest.report.published import PublishedCurve
 from fedlatest.report.records import RunRecord
 from fedlatest.report.settings import Look, Setting, find_settings, look_of, name_runs
 from fedlatest.report.tables import claims_table, configurations, summary_table
-from fedlatest.runs.files import write_atomically
+from fedlatest.runs.files import write_text
 
 TITLE = "Federated learning with clients that come and go"
 SCRIPTS = ("elements.js", "scales.js", "chart.js", "heatmap.js", "runs.js", "curves.js", "clients.js", "page.js")
@@ -41,7 +41,7 @@ def write_page(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{path}: the report could not be written ({error.strerror})") from error
-    write_atomically(path, lambda draft: _write(draft, text))
+    write_text(path, text)
     return path
 
 
@@ -97,10 +97,6 @@ def _colours(looks: Sequence[Look]) -> str:
     light = "".join(f"--run-{i}:{look.light};" for i, look in enumerate(looks))
     dark = "".join(f"--run-{i}:{look.dark};" for i, look in enumerate(looks))
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _asset(name: str) -> str:

@@ -1,9 +1,10 @@
 """Files that are either whole or not there, and trees of arrays in a format that never executes code."""
 
+import csv
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,25 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, atomically."""
+
+    def write(draft: Path) -> None:
+        draft.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV, atomically."""
+
+    def write(draft: Path) -> None:
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+
+    write_atomically(path, write)
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:

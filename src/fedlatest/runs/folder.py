@@ -19,7 +19,7 @@ from typing import Any
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.runs import participation as who
 from fedlatest.runs.clients import ClientRecord, load_clients, save_clients
-from fedlatest.runs.files import DRAFT, load_metadata, load_tree, save_tree, sync, write_atomically
+from fedlatest.runs.files import DRAFT, load_metadata, load_tree, save_tree, sync, write_text
 from fedlatest.runs.labels import LabelAccuracy, LabelRow, append_labels, cut_labels, read_labels
 from fedlatest.runs.metrics import Metrics, Row, append_metrics, read_metrics, write_metrics
 from fedlatest.runs.participation import Participation
@@ -83,7 +83,7 @@ class RunFolder:
                 return resume
             self.clear()
             write_metrics(self / "metrics.csv", [])
-            write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
+            write_text(self / MANIFEST, text)
         except OSError as error:
             raise RunFolderError(
                 f"{self.path}: cannot hold a run ({error.strerror or error}); choose another --out"
@@ -169,7 +169,7 @@ class RunFolder:
     def give_up(self, message: str, *, round: int) -> None:
         """Note that training came to nothing; the run is not to be resumed."""
         text = _as_json({**self.manifest, "status": "diverged", "diverged": message, "rounds_done": round})
-        write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
+        write_text(self / MANIFEST, text)
 
     def finish(self, params: Any, *, round: int, facts: Mapping[str, Any]) -> None:
         """Save the final models, put the participation together, and mark the run finished."""
@@ -178,7 +178,7 @@ class RunFolder:
         manifest = self.manifest
         save_tree(self / "model.safetensors", params, {"config": json.dumps(manifest["config"])})
         text = _as_json({**manifest, "status": "finished", **facts})
-        write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
+        write_text(self / MANIFEST, text)
         self.tidy()
 
     def tidy(self) -> None:
@@ -242,7 +242,7 @@ class RunFolder:
         place = {part: now[part] for part in ("device", "versions") if now.get(part) != there.get(part)}
         if place and there["status"] != "finished":
             text = _as_json({**there, "resumed_with": [*there.get("resumed_with", []), place]})
-            write_atomically(self / MANIFEST, lambda draft: _write(draft, text))
+            write_text(self / MANIFEST, text)
 
     def _take(self) -> None:
         """Two processes in one folder would write over each other."""
@@ -294,10 +294,6 @@ def _as_json(manifest: Mapping[str, Any]) -> str:
         return json.dumps(manifest, indent=2) + "\n"
     except TypeError as error:
         raise ConfigError(f"config: only numbers, texts, lists and dicts can be stored with a run ({error})") from None
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _first_difference(name: str, there: Any, here: Any) -> str:

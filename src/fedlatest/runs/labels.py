@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import RunFolderError
-from fedlatest.runs.files import write_atomically
+from fedlatest.runs.files import write_csv
 
 
 class LabelRow(NamedTuple):
@@ -52,12 +52,7 @@ def cut_labels(path: Path, *, last_round: int) -> None:
     if not kept:
         path.unlink()
         return
-
-    def write(draft: Path) -> None:
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([header, *(_cells(row) for row in kept)])
-
-    write_atomically(path, write)
+    write_csv(path, [header, *(_cells(row) for row in kept)])
 
 
 def read_labels(path: Path) -> LabelAccuracy:

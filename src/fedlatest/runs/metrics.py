@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import RunFolderError
-from fedlatest.runs.files import write_atomically
+from fedlatest.runs.files import write_csv
 
 
 class Row(NamedTuple):
@@ -72,12 +72,7 @@ def read_metrics(path: Path) -> Metrics:
 
 def write_metrics(path: Path, rows: Iterable[Row]) -> None:
     """Write a whole metrics.csv, atomically."""
-
-    def write(draft: Path) -> None:
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *(_cells(row) for row in rows)])
-
-    write_atomically(path, write)
+    write_csv(path, [COLUMNS, *(_cells(row) for row in rows)])
 
 
 def append_metrics(path: Path, rows: Iterable[Row]) -> None:

@@ -49,7 +49,7 @@ class Group:
 
     lanes: Lane
     size: int
-    axes: Lane  # which parts of the lanes are stacked
+    one_availability: bool  # all lanes share it, so it carries no axis of lanes
 
 
 class Measured(NamedTuple):
@@ -170,7 +170,8 @@ class Engine:
     def _play(self, samples: Placed, lanes: Lane, *, state: State, num_rounds: int, size: int) -> tuple[State, Record]:
         play = partial(play_block, self.rules, samples, num_rounds=num_rounds)
         if size > 1:
-            return jax.vmap(lambda lane, state: play(lane, state), in_axes=(self.groups[0].axes, 0))(lanes, state)
+            axes = (0, None if self.groups[0].one_availability else 0, 0, 0, 0)
+            return jax.vmap(lambda *parts: play(Lane(*parts[:-1]), parts[-1]), in_axes=axes)(*lanes, state)
         # A vmap over one lane would make XLA choose matrix products for a CPU that are a third slower.
         outcome = play(lanes, jax.tree.map(lambda leaf: leaf[0], state))
         return jax.tree.map(lambda leaf: leaf[None], outcome)
@@ -252,18 +253,20 @@ def _groups(variants: Sequence[Variant], seeds: Sequence[int]) -> list[Group]:
         for seed in seeds
     ]
     if not _side_by_side() or len(lanes) == 1:
-        return [Group(lane, 1, Lane(None, None, None, None)) for lane in lanes]  # type: ignore[arg-type]
+        return [Group(lane, 1, one_availability=True) for lane in lanes]
     return [_stack(lanes)]
 
 
 def _stack(lanes: list[Lane]) -> Group:
     """Lanes as one, a leading axis on each array; availability that they share stays single."""
-    same = all(lane.availability is lanes[0].availability for lane in lanes)
-    several = lanes if not same else [lane._replace(availability=None) for lane in lanes]  # type: ignore[arg-type]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-    if same:
-        stacked = stacked._replace(availability=lanes[0].availability)
-    return Group(stacked, len(lanes), Lane(0, None if same else 0, 0, 0))  # type: ignore[arg-type]
+    seeds, availabilities, rates, numbers = zip(*lanes, strict=True)
+    same = all(availability is availabilities[0] for availability in availabilities)
+
+    def stack(parts: Sequence[Any]) -> Any:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+
+    availability = availabilities[0] if same else stack(availabilities)
+    return Group(Lane(stack(seeds), availability, stack(rates), stack(numbers)), len(lanes), one_availability=same)
 
 
 def _side_by_side() -> bool:
