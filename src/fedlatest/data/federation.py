@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.data.words import Words
 from fedlatest.digest import digest
 from fedlatest.errors import DataError
 
@@ -21,6 +22,9 @@ class Federation:
 
     Client i owns the rows `order[offsets[i] : offsets[i + 1]]` of `features` and `labels`. `ids` name the clients
     stably: random draws hang on them, so reordering the clients changes nothing.
+
+    Texts are `Words` into a `table` of word vectors; a model gets them as `Sentences`. `second` is the time of day at
+    which each training sample was made, where that is known.
     """
 
     name: str
@@ -31,6 +35,8 @@ class Federation:
     order: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]  # [N + 1]
     ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    table: npt.NDArray[np.float32] | None = None  # [words, dimensions]
+    second: npt.NDArray[np.int32] | None = None  # [samples] seconds after midnight
 
     def __post_init__(self) -> None:
         if self.ids.size == 0:
@@ -79,7 +85,7 @@ class Federation:
     def checksums(self) -> dict[str, str]:
         """What the run was trained and tested on, as digests: the samples, and who holds them."""
         return {
-            "train": digest(self.features, self.labels),
+            "train": digest(self.features, self.labels, self.table),
             "test": digest(self.test_features, self.test_labels),
             "partition": digest(self.order, self.offsets, self.ids),
         }
@@ -111,6 +117,9 @@ class Federation:
             raise DataError(f"{self.name}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
         for part, tree in (("training", self.features), ("test", self.test_features)):
             _check_finite(self.name, part, tree)
+            _check_words(self.name, part, tree, self.table)
+        if self.second is not None and self.second.shape != self.labels.shape[:1]:
+            raise DataError(f"{self.name}: `second` must give a time for each of the {len(self.labels)} samples")
 
 
 def _check_finite(name: str, part: str, features: Features) -> None:
@@ -118,3 +127,14 @@ def _check_finite(name: str, part: str, features: Features) -> None:
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             row = np.argwhere(~np.isfinite(leaf))[0][0]
             raise DataError(f"{name}: {part} sample {row} holds NaN or infinity; clean the data first")
+
+
+def _check_words(name: str, part: str, features: Features, table: npt.NDArray[np.float32] | None) -> None:
+    texts = jax.tree.leaves(features, is_leaf=lambda leaf: isinstance(leaf, Words))
+    for words in (leaf for leaf in texts if isinstance(leaf, Words)):
+        if table is None or table[0].any():
+            raise DataError(f"{name}: texts need a `table` of word vectors whose row 0 is zeros")
+        if words.ids.size and not 0 <= words.ids.min() <= words.ids.max() < len(table):
+            raise DataError(f"{name}: {part} words point outside the table of {len(table)} words")
+        if not ((words.lengths >= 0) & (words.lengths <= words.ids.shape[1])).all():
+            raise DataError(f"{name}: {part} texts are longer than the {words.ids.shape[1]} words that are there")

@@ -25,3 +25,10 @@ softmax_cross_entropy = Loss(
     "softmax_cross_entropy", _cross_entropy, lambda logits, labels: jnp.argmax(logits, axis=-1) == labels
 )
 """For logits [..., classes] and integer labels."""
+
+sigmoid_cross_entropy = Loss(
+    "sigmoid_cross_entropy",
+    lambda logits, labels: jax.nn.softplus(logits) - labels * logits,
+    lambda logits, labels: (logits > 0) == (labels > 0),
+)
+"""For one logit a sample [...] and labels 0 or 1."""

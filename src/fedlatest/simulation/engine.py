@@ -19,7 +19,7 @@ from fedlatest.models import Loss, Model
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.local import Placed, place
 from fedlatest.simulation.rounds import NEVER, Lane, Record, Rules, State, average_error, play_block, start
-from fedlatest.simulation.storage import compact
+from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits
 
 States = list[State]
@@ -122,7 +122,7 @@ class Engine:
 
     def measure(self, states: States) -> Measured:
         """Loss and accuracy on the full train and test sets, and the audit of the stored average."""
-        measured = _join([self._measure(self.samples[:2], self.test, state) for state in states])
+        measured = _join([self._measure(self.samples, self.test, state) for state in states])
         return measured if self.rules.algorithm.remembers else measured._replace(average_error=None)
 
     def failures(self, states: States) -> list[DivergedError | None]:
@@ -176,13 +176,14 @@ class Engine:
         outcome = play(lanes, jax.tree.map(lambda leaf: leaf[0], state))
         return jax.tree.map(lambda leaf: leaf[None], outcome)
 
-    def _score(self, train: Any, test: Any, state: State) -> Measured:
-        def score(state: State) -> Measured:
-            on_train = evaluate(self.model.apply, self.loss, state.server.params, *train)
-            on_test = evaluate(self.model.apply, self.loss, state.server.params, *test, num_labels=self.num_labels)
+    def _score(self, samples: Placed, test: Any, state: State) -> Measured:
+        def measure(state: State) -> Measured:
+            score = partial(evaluate, self.model.apply, self.loss, state.server.params, table=samples.table)
+            on_train = score(samples.features, samples.labels)
+            on_test = score(*test, num_labels=self.num_labels)
             return Measured(on_train, on_test, average_error(state))
 
-        return jax.vmap(score)(state)
+        return jax.vmap(measure)(state)
 
 
 def _check(federation: Federation, variant: Variant, training: Training, seeds: Sequence[int]) -> None:
@@ -205,8 +206,12 @@ def _check(federation: Federation, variant: Variant, training: Training, seeds: 
 
 def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
     """A cross-entropy over fewer outputs than there are labels would be silently wrong."""
-    row = jax.tree.map(lambda leaf: leaf[:1], federation.features)
-    outputs = jax.eval_shape(lambda key, row: model.apply(model.init(key), row), jax.random.key(0), row)
+    row, table = jax.tree.map(lambda leaf: leaf[:1], federation.features), federation.table
+    outputs = jax.eval_shape(
+        lambda key, row, table: model.apply(model.init(key), expand(row, table)), jax.random.key(0), row, table
+    )
+    if loss.name == "sigmoid_cross_entropy" and outputs.ndim > 1:
+        raise ConfigError(f"the model has {outputs.shape[-1]} outputs a sample, {loss.name} takes one logit")
     if loss.name == "softmax_cross_entropy" and outputs.shape[-1] < federation.num_labels:
         raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedlatest.data.words import Words
 from fedlatest.models import Loss
 from fedlatest.simulation.storage import expand
 
@@ -28,14 +29,18 @@ def evaluate(
     features: Any,
     labels: jax.Array,
     *,
+    table: jax.Array | None = None,
     num_labels: int = 0,
 ) -> Score:
     """Mean loss and accuracy of the model on all rows; labels 0 .. num_labels - 1 are counted apart as well."""
     num_rows = labels.shape[0]
+    if isinstance(features, Words):  # texts of a length together: a slice then takes as long as its longest, no more
+        by_length = jnp.argsort(features.lengths)
+        features, labels = jax.tree.map(lambda leaf: leaf[by_length], (features, labels))
 
     def tally(first: jax.Array | int, rows: int) -> Score:
         part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, rows), (features, labels))
-        outputs = apply(params, expand(part[0]))
+        outputs = apply(params, expand(part[0], table))
         correct = loss.correct(outputs, part[1]).astype(jnp.float32)
         by_label = correct @ jax.nn.one_hot(part[1], num_labels) if num_labels else jnp.zeros(0)
         return Score(jnp.sum(loss.per_sample(outputs, part[1])), jnp.sum(correct), by_label)

@@ -24,6 +24,7 @@ class Placed(NamedTuple):
     sizes: jax.Array  # [N]
     weights: jax.Array  # [N] w_i N
     ids: jax.Array  # [N]
+    table: jax.Array | None  # [words, dimensions] where samples are texts
 
 
 def place(federation: Federation) -> Placed:
@@ -37,6 +38,7 @@ def place(federation: Federation) -> Placed:
         sizes=jnp.asarray(federation.sizes, jnp.int32),
         weights=jnp.asarray(federation.weights),
         ids=jnp.asarray(federation.ids),
+        table=None if federation.table is None else jnp.asarray(federation.table),
     )
 
 
@@ -70,7 +72,7 @@ def train(
 
     def step(local: Params, batch: jax.Array) -> tuple[Params, None]:
         features, labels = jax.tree.map(lambda leaf: leaf[batch], (samples.features, samples.labels))
-        gradient = jax.grad(loss)(local, expand(features), labels)
+        gradient = jax.grad(loss)(local, expand(features, samples.table), labels)
         descent = algorithm.direction(gradient, local, broadcast, memory, facts)
         return jax.tree.map(lambda x, d: x - (learning_rate * d).astype(x.dtype), local, descent), None
 

@@ -1,4 +1,4 @@
-"""How samples lie on the device: 8-bit pixels as bytes, a quarter of the memory and traffic, to the same bits."""
+"""How samples lie on the device: 8-bit pixels as bytes, to the same bits; texts as numbers of words."""
 
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.data.pixels import STEP, pixels
+from fedlatest.data.words import Words, look_up
 
 
 class Pixels(NamedTuple):
@@ -25,13 +26,15 @@ def compact(features: Any) -> Any:
     return jax.tree.map(lambda leaf: Pixels(_levels(leaf)) if _is_pixels(leaf) else leaf, features)
 
 
-def expand(features: Any) -> Any:
-    """What `compact` was given."""
+def expand(features: Any, table: Any = None) -> Any:
+    """Features as a model takes them: what `compact` was given, and the vectors of words."""
 
     def values(leaf: Any) -> Any:
+        if isinstance(leaf, Words):
+            return look_up(leaf, table)
         return leaf.levels.astype(jnp.float32) * STEP if isinstance(leaf, Pixels) else leaf
 
-    return jax.tree.map(values, features, is_leaf=lambda leaf: isinstance(leaf, Pixels))
+    return jax.tree.map(values, features, is_leaf=lambda leaf: isinstance(leaf, Pixels | Words))
 
 
 def _is_pixels(leaf: Any) -> bool:

@@ -1,0 +1,25 @@
+"""Texts as a model meets them: numbers of words on disk and device, vectors of words in a model's hands."""
+
+from typing import Any, NamedTuple
+
+
+class Words(NamedTuple):
+    """Texts as rows of a table of word vectors, which the federation holds once; row 0 is a vector of zeros.
+
+    Row 0 stands for an unknown word and for the padding behind the last real word.
+    """
+
+    ids: Any  # integer [texts, longest]
+    lengths: Any  # int32 [texts] real words
+
+
+class Sentences(NamedTuple):
+    """What a model gets: each word's vector in place of its number."""
+
+    vectors: Any  # float32 [texts, longest, dimensions]
+    lengths: Any  # int32 [texts]
+
+
+def look_up(words: Words, table: Any) -> Sentences:
+    """The words' vectors."""
+    return Sentences(table[words.ids], words.lengths)

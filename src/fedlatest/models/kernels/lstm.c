@@ -1,0 +1,238 @@
+/* A two-layer LSTM over texts: its last hidden state, and the gradient of its weights.
+
+   One text at a time and only its real words, so nothing is spent on padding; a model's weights stay in the first cache
+   while its texts pass. XLA calls the two handlers at the end. Axes: [models, texts, words, ...]. INPUTS and HIDDEN are
+   set when this is compiled. Gates lie in the order input, forget, candidate, output. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "xla/ffi/api/c_api.h"
+
+#define GATES (4 * HIDDEN)
+#define TRACE (12 * HIDDEN) /* what a word leaves behind: two layers of four gates, cell, tanh(cell) */
+
+/* As many numbers as a register may hold and a layer can be cut into. */
+#define LANES (HIDDEN % 16 == 0 ? 16 : HIDDEN % 8 == 0 ? 8 : HIDDEN % 4 == 0 ? 4 : 1)
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+typedef struct {
+  const float *input, *hidden, *bias; /* [inputs, GATES], [HIDDEN, GATES], [GATES] */
+} Layer;
+
+typedef struct {
+  float *input, *hidden, *bias;
+} Gradient;
+
+/* tanh(x) = e / (e + 2) with e = exp(2x) - 1 = s q + (s - 1), where 2x = k ln 2 + r, s = 2^k and q = exp(r) - 1. */
+static inline float tanh_of(float x) {
+  float y = 2.0f * x;
+  y = y > 20.0f ? 20.0f : y; /* comparisons are false for NaN, which therefore passes through */
+  y = y < -20.0f ? -20.0f : y;
+  float k = (y * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest whole number */
+  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f;   /* ln 2 in two parts */
+  float q = 1.0f / 720.0f + r * (1.0f / 5040.0f);
+  q = 1.0f / 120.0f + r * q;
+  q = 1.0f / 24.0f + r * q;
+  q = 1.0f / 6.0f + r * q;
+  q = 0.5f + r * q;
+  q = r + r * r * q;
+  union { int32_t bits; float value; } s = {((int32_t)k + 127) << 23};
+  float e = s.value * q + (s.value - 1.0f);
+  return e / (e + 2.0f);
+}
+
+/* total [width] += sum over j of v[j * stride] W[j], W being [count, width] and width a multiple of HIDDEN, at most GATES:
+   the totals stay in registers. Inlined, so that count and width are known where they are. */
+static inline __attribute__((always_inline)) void add_product(float *restrict total, const float *restrict v, int stride,
+                                                              const float *restrict W, int count, int width) {
+  Lanes sum[GATES / LANES];
+  memcpy(sum, total, width * sizeof(float));
+  for (int j = 0; j < count; j++)
+    for (int part = 0; part < width / LANES; part++)
+      sum[part] += v[j * stride] * *(const Lanes *)(W + j * width + part * LANES);
+  memcpy(total, sum, width * sizeof(float));
+}
+
+/* One layer, one word: gates, the new cell and its tanh into trace [6 * HIDDEN]; the new hidden state into h. */
+static inline void step(const Layer *w, const float *restrict v, int inputs, const float *restrict c,
+                        float *restrict h, float *restrict trace) {
+  float z[GATES];
+  memcpy(z, w->bias, sizeof z);
+  add_product(z, v, 1, w->input, inputs, GATES);
+  add_product(z, h, 1, w->hidden, HIDDEN, GATES);
+  for (int k = 0; k < GATES; k++) { /* sigmoid(z) = (1 + tanh(z / 2)) / 2 */
+    int candidate = k >= 2 * HIDDEN && k < 3 * HIDDEN;
+    float t = tanh_of(candidate ? z[k] : 0.5f * z[k]);
+    trace[k] = candidate ? t : 0.5f + 0.5f * t;
+  }
+  const float *i = trace, *f = i + HIDDEN, *g = f + HIDDEN, *o = g + HIDDEN;
+  float *cell = trace + GATES, *tanh_cell = cell + HIDDEN;
+  for (int j = 0; j < HIDDEN; j++) {
+    cell[j] = f[j] * c[j] + i[j] * g[j];
+    tanh_cell[j] = tanh_of(cell[j]);
+    h[j] = o[j] * tanh_cell[j];
+  }
+}
+
+static void forward_text(const Layer w[2], const float *x, int length, float *last, float *traces) {
+  float h[2][HIDDEN] = {{0}}, scratch[2][TRACE] = {{0}}, none[HIDDEN] = {0};
+  const float *before = NULL;
+  for (int t = 0; t < length; t++) {
+    float *trace = traces ? traces + t * TRACE : scratch[t & 1];
+    step(&w[0], x + t * INPUTS, INPUTS, before ? before + GATES : none, h[0], trace);
+    step(&w[1], h[0], HIDDEN, before ? before + TRACE / 2 + GATES : none, h[1], trace + TRACE / 2);
+    before = trace;
+  }
+  memcpy(last, h[1], sizeof h[1]);
+}
+
+/* One layer, one word, backwards: dh and dc of the new state become dz of the gates, and dc of the old state. */
+static inline void step_back(const float *restrict trace, const float *restrict c, const float *restrict dh,
+                             float *restrict dc, float *restrict dz) {
+  const float *i = trace, *f = i + HIDDEN, *g = f + HIDDEN, *o = g + HIDDEN, *tanh_cell = trace + GATES + HIDDEN;
+  for (int j = 0; j < HIDDEN; j++) {
+    float d = dc[j] + dh[j] * o[j] * (1.0f - tanh_cell[j] * tanh_cell[j]);
+    dz[j] = d * g[j] * i[j] * (1.0f - i[j]);
+    dz[HIDDEN + j] = d * c[j] * f[j] * (1.0f - f[j]);
+    dz[2 * HIDDEN + j] = d * i[j] * (1.0f - g[j] * g[j]);
+    dz[3 * HIDDEN + j] = dh[j] * tanh_cell[j] * o[j] * (1.0f - o[j]);
+    dc[j] = d * f[j];
+  }
+}
+
+/* dW [count, GATES] += sum over words of v_t[j] dz_t, row by row: a row of dW stays in registers. */
+static inline void add_outer(float *restrict dW, const float *restrict v, int stride, int count,
+                             const float *restrict dz, int length) {
+  for (int j = 0; j < count; j++) add_product(dW + j * GATES, v + j, stride, dz, length, GATES);
+}
+
+static void transpose(float *restrict to, int stride, const float *restrict W, int count) {
+  for (int j = 0; j < count; j++)
+    for (int k = 0; k < GATES; k++) to[k * stride + j] = W[j * GATES + k];
+}
+
+typedef struct {
+  float *dz[2], *h[2]; /* [words, GATES], [words + 1, HIDDEN] with h[0] = 0 */
+} Scratch;
+
+static void backward_text(const float *lower_back, const float *upper_back, const float *x, int length,
+                          const float *traces, const float *dlast, Gradient d[2], Scratch *s) {
+  float dh[2][HIDDEN] = {{0}}, dc[2][HIDDEN] = {{0}}, none[HIDDEN] = {0};
+  memcpy(dh[1], dlast, sizeof dh[1]);
+  for (int t = length - 1; t >= 0; t--) {
+    const float *trace = traces + t * TRACE, *before = trace - TRACE, *upper = trace + TRACE / 2;
+    float *lower_dz = s->dz[0] + t * GATES, *upper_dz = s->dz[1] + t * GATES, both[2 * HIDDEN] = {0};
+    step_back(upper, t ? before + TRACE / 2 + GATES : none, dh[1], dc[1], upper_dz);
+    add_product(both, upper_dz, 1, upper_back, GATES, 2 * HIDDEN);
+    for (int j = 0; j < HIDDEN; j++) dh[0][j] += both[j];
+    memcpy(dh[1], both + HIDDEN, sizeof dh[1]);
+    step_back(trace, t ? before + GATES : none, dh[0], dc[0], lower_dz);
+    memset(dh[0], 0, sizeof dh[0]);
+    add_product(dh[0], lower_dz, 1, lower_back, GATES, HIDDEN);
+    for (int l = 0; l < 2; l++) {
+      const float *layer = trace + l * TRACE / 2;
+      for (int j = 0; j < HIDDEN; j++)
+        s->h[l][(t + 1) * HIDDEN + j] = layer[3 * HIDDEN + j] * layer[GATES + HIDDEN + j];
+    }
+  }
+  add_outer(d[0].input, x, INPUTS, INPUTS, s->dz[0], length);
+  add_outer(d[1].input, s->h[0] + HIDDEN, HIDDEN, HIDDEN, s->dz[1], length);
+  for (int l = 0; l < 2; l++) {
+    add_outer(d[l].hidden, s->h[l], HIDDEN, HIDDEN, s->dz[l], length);
+    for (int t = 0; t < length; t++)
+      for (int k = 0; k < GATES; k++) d[l].bias[k] += s->dz[l][t * GATES + k];
+  }
+}
+
+/* ---- what XLA calls ---- */
+
+static float *argument(XLA_FFI_CallFrame *frame, int number) {
+  return (float *)((XLA_FFI_Buffer *)frame->args.args[number])->data;
+}
+
+static float *result(XLA_FFI_CallFrame *frame, int number) {
+  return (float *)((XLA_FFI_Buffer *)frame->rets.rets[number])->data;
+}
+
+/* XLA first asks which version of its interface a handler was compiled for. */
+static int asks_for_version(XLA_FFI_CallFrame *frame) {
+  if (!frame->extension_start || frame->extension_start->type != XLA_FFI_Extension_Metadata) return 0;
+  XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
+  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+  return 1;
+}
+
+typedef struct {
+  int64_t models, texts, words;
+} Shape;
+
+static Shape shape_of(XLA_FFI_CallFrame *frame) { /* of the vectors [..., texts, words, INPUTS] */
+  XLA_FFI_Buffer *vectors = (XLA_FFI_Buffer *)frame->args.args[6];
+  Shape shape = {1, vectors->dims[vectors->rank - 3], vectors->dims[vectors->rank - 2]};
+  for (int64_t axis = 0; axis < vectors->rank - 3; axis++) shape.models *= vectors->dims[axis];
+  return shape;
+}
+
+static const int64_t SIZES[6] = {INPUTS * GATES, HIDDEN * GATES, GATES, HIDDEN * GATES, HIDDEN * GATES, GATES};
+
+static void weights_of(XLA_FFI_CallFrame *frame, int64_t model, Layer w[2]) {
+  const float *p[6];
+  for (int part = 0; part < 6; part++) p[part] = argument(frame, part) + model * SIZES[part];
+  w[0] = (Layer){p[0], p[1], p[2]};
+  w[1] = (Layer){p[3], p[4], p[5]};
+}
+
+/* Six weights, vectors, lengths -> last hidden states [..., texts, HIDDEN]; traces too if there is a place for them. */
+XLA_FFI_Error *lstm_forward(XLA_FFI_CallFrame *frame) {
+  if (asks_for_version(frame)) return NULL;
+  Shape shape = shape_of(frame);
+  const int32_t *lengths = (const int32_t *)argument(frame, 7);
+  for (int64_t model = 0; model < shape.models; model++) {
+    Layer w[2];
+    weights_of(frame, model, w);
+    for (int64_t text = model * shape.texts; text < (model + 1) * shape.texts; text++)
+      forward_text(w, argument(frame, 6) + text * shape.words * INPUTS, lengths[text], result(frame, 0) + text * HIDDEN,
+                   frame->rets.size > 1 ? result(frame, 1) + text * shape.words * TRACE : NULL);
+  }
+  return NULL;
+}
+
+/* Six weights, vectors, lengths, traces, gradient of the last hidden states -> gradients of the six weights. */
+XLA_FFI_Error *lstm_backward(XLA_FFI_CallFrame *frame) {
+  if (asks_for_version(frame)) return NULL;
+  Shape shape = shape_of(frame);
+  const int32_t *lengths = (const int32_t *)argument(frame, 7);
+  float *memory = malloc(sizeof(float) * (2 * shape.words * GATES + 2 * (shape.words + 1) * HIDDEN + 3 * HIDDEN * GATES));
+  if (!memory) {
+    XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, "lstm: out of memory",
+                                       XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
+    return frame->api->XLA_FFI_Error_Create(&error);
+  }
+  Scratch s = {{memory, memory + shape.words * GATES}, {NULL, NULL}};
+  s.h[0] = s.dz[1] + shape.words * GATES;
+  s.h[1] = s.h[0] + (shape.words + 1) * HIDDEN;
+  float *lower_back = s.h[1] + (shape.words + 1) * HIDDEN, *upper_back = lower_back + HIDDEN * GATES;
+  memset(s.h[0], 0, HIDDEN * sizeof(float));
+  memset(s.h[1], 0, HIDDEN * sizeof(float));
+  for (int64_t model = 0; model < shape.models; model++) {
+    Layer w[2];
+    weights_of(frame, model, w);
+    transpose(lower_back, HIDDEN, w[0].hidden, HIDDEN);
+    transpose(upper_back, 2 * HIDDEN, w[1].input, HIDDEN);
+    transpose(upper_back + HIDDEN, 2 * HIDDEN, w[1].hidden, HIDDEN);
+    float *p[6];
+    for (int part = 0; part < 6; part++) {
+      p[part] = result(frame, part) + model * SIZES[part];
+      memset(p[part], 0, SIZES[part] * sizeof(float));
+    }
+    Gradient d[2] = {{p[0], p[1], p[2]}, {p[3], p[4], p[5]}};
+    for (int64_t text = model * shape.texts; text < (model + 1) * shape.texts; text++)
+      backward_text(lower_back, upper_back, argument(frame, 6) + text * shape.words * INPUTS, lengths[text],
+                    argument(frame, 8) + text * shape.words * TRACE, argument(frame, 9) + text * HIDDEN, d, &s);
+  }
+  free(memory);
+  return NULL;
+}

@@ -1,0 +1,178 @@
+"""The LSTM's kernel for an NVIDIA GPU: a text a program, its state in registers, its real words alone.
+
+What is a large product (the inputs' part of the gates, the gradients of the weights) is left to XLA; the two kernels do
+what goes word by word. Axes in a kernel: [4] gates, [hidden] units; the arrays around it carry [words] in front.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper
+NUM_WARPS = 1
+
+
+def ready(hidden: int) -> bool:
+    """Whether the kernel takes this size: arrays in it have a power of two of elements."""
+    return hidden >= 8 and hidden & (hidden - 1) == 0
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def last_hidden(weights: Weights, vectors: jax.Array, lengths: jax.Array, interpret: bool = False) -> jax.Array:
+    """[texts, hidden] the upper layer's state after each text's last word."""
+    return _forward(weights, vectors, lengths, interpret)[0]
+
+
+def _forward(weights: Weights, vectors: jax.Array, lengths: jax.Array, interpret: bool) -> tuple[jax.Array, Any]:
+    lower_input, lower_hidden, lower_bias, upper_input, upper_hidden, upper_bias = weights
+    hidden, num_words = lower_hidden.shape[0], vectors.shape[1]
+    inputs = (vectors @ lower_input + lower_bias).reshape(*vectors.shape[:2], 4, hidden)
+    outputs = [
+        jax.ShapeDtypeStruct((num_words, 12, hidden), jnp.float32),  # traces: per layer four gates, cell, tanh(cell)
+        jax.ShapeDtypeStruct((num_words + 1, 2, hidden), jnp.float32),  # states of both layers before each word
+        jax.ShapeDtypeStruct((hidden,), jnp.float32),
+    ]
+    run = pl.pallas_call(_forward_kernel, outputs, interpret=interpret, **_options(interpret))
+    matrices = [_by_gate(matrix) for matrix in (lower_hidden, upper_input, upper_hidden)]
+    bias = upper_bias.reshape(4, hidden)
+    traces, states, last = jax.vmap(lambda inputs, length: run(inputs, length[None], *matrices, bias))(inputs, lengths)
+    return last, (weights, vectors, lengths, traces, states)
+
+
+def _backward(interpret: bool, kept: Any, change: jax.Array) -> tuple[Weights, None, None]:
+    weights, vectors, lengths, traces, states = kept
+    _, lower_hidden, _, upper_input, upper_hidden, _ = weights
+    num_texts, num_words, _ = vectors.shape
+    hidden = lower_hidden.shape[0]
+    output = jax.ShapeDtypeStruct((num_words, 8, hidden), jnp.float32)
+    run = pl.pallas_call(_backward_kernel, output, interpret=interpret, **_options(interpret))
+    matrices = [jnp.swapaxes(_by_gate(matrix), 1, 2) for matrix in (lower_hidden, upper_input, upper_hidden)]
+    gates = jax.vmap(lambda length, traces, change: run(length[None], traces, change, *matrices))(
+        lengths, traces, change
+    )
+    lower, upper = (part.reshape(num_texts, num_words, 4 * hidden) for part in jnp.split(gates, 2, axis=2))
+    before, after = states[:, :-1], states[:, 1:]
+    return (
+        (
+            _outer(vectors, lower),
+            _outer(before[:, :, 0], lower),
+            jnp.sum(lower, axis=(0, 1)),
+            _outer(after[:, :, 0], upper),
+            _outer(before[:, :, 1], upper),
+            jnp.sum(upper, axis=(0, 1)),
+        ),
+        None,
+        None,
+    )
+
+
+last_hidden.defvjp(_forward, _backward)
+
+
+def _options(interpret: bool) -> dict[str, Any]:
+    if interpret:
+        return {}
+    from jax.experimental.pallas import triton
+
+    return {"compiler_params": triton.CompilerParams(num_warps=NUM_WARPS, num_stages=1)}
+
+
+def _by_gate(matrix: jax.Array) -> jax.Array:
+    """[inputs, 4 hidden] -> [4, inputs, hidden]."""
+    return jnp.moveaxis(matrix.reshape(matrix.shape[0], 4, -1), 1, 0)
+
+
+def _outer(values: jax.Array, gates: jax.Array) -> jax.Array:
+    return jnp.einsum("tsj,tsk->jk", values, gates)
+
+
+def _forward_kernel(
+    inputs: Any, length: Any, lower_hidden: Any, upper_input: Any, upper_hidden: Any, upper_bias: Any,
+    traces: Any, states: Any, last: Any,
+) -> None:  # fmt: skip
+    across = [_matrices(ref) for ref in (lower_hidden, upper_input, upper_hidden)]
+    bias = [upper_bias[gate, :] for gate in range(4)]
+    nothing = jnp.zeros(inputs.shape[-1], jnp.float32)
+    num_words = length[0]
+
+    def word(t: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        h1, c1, h2, c2 = state
+        states[t, 0, :], states[t, 1, :] = h1, h2
+        h1, c1 = _cell([inputs[t, gate, :] + _times(h1, across[0][gate]) for gate in range(4)], c1, traces, t, 0)
+        gates = [bias[gate] + _times(h1, across[1][gate]) + _times(h2, across[2][gate]) for gate in range(4)]
+        return h1, c1, *_cell(gates, c2, traces, t, 6)
+
+    h1, _, h2, _ = lax.fori_loop(0, num_words, word, (nothing,) * 4)
+    last[:] = h2
+    states[num_words, 0, :], states[num_words, 1, :] = h1, h2
+
+    def padding(t: jax.Array, _: None) -> None:
+        states[t, 0, :], states[t, 1, :] = nothing, nothing
+
+    lax.fori_loop(num_words + 1, states.shape[0], padding, None)
+
+
+def _backward_kernel(
+    length: Any, traces: Any, change: Any, lower_hidden: Any, upper_input: Any, upper_hidden: Any, gates: Any
+) -> None:
+    back = [_matrices(ref) for ref in (lower_hidden, upper_input, upper_hidden)]
+    nothing = jnp.zeros(change.shape[0], jnp.float32)
+    num_words = length[0]
+
+    def padding(t: jax.Array, _: None) -> None:
+        for part in range(8):
+            gates[t, part, :] = nothing
+
+    lax.fori_loop(num_words, gates.shape[0], padding, None)
+
+    def word(back_from_the_end: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        t = num_words - 1 - back_from_the_end
+        dh1, dc1, dh2, dc2 = state
+        upper, dc2 = _cell_back(dh2, dc2, traces, gates, t, layer=1)
+        dh1 = dh1 + sum((_times(upper[gate], back[1][gate]) for gate in range(4)), nothing)
+        dh2 = sum((_times(upper[gate], back[2][gate]) for gate in range(4)), nothing)
+        lower, dc1 = _cell_back(dh1, dc1, traces, gates, t, layer=0)
+        dh1 = sum((_times(lower[gate], back[0][gate]) for gate in range(4)), nothing)
+        return dh1, dc1, dh2, dc2
+
+    lax.fori_loop(0, num_words, word, (nothing, nothing, change[:], nothing))
+
+
+def _matrices(ref: Any) -> list[jax.Array]:
+    return [ref[gate, :, :] for gate in range(4)]
+
+
+def _times(row: jax.Array, matrix: jax.Array) -> jax.Array:
+    """row @ matrix; too small for the GPU's matrix units."""
+    return jnp.sum(row[:, None] * matrix, axis=0)
+
+
+def _sigmoid(x: jax.Array) -> jax.Array:
+    return 0.5 + 0.5 * jnp.tanh(0.5 * x)
+
+
+def _cell(
+    gates: list[jax.Array], cell: jax.Array, traces: Any, t: jax.Array, first: int
+) -> tuple[jax.Array, jax.Array]:
+    i, f, g, o = _sigmoid(gates[0]), _sigmoid(gates[1]), jnp.tanh(gates[2]), _sigmoid(gates[3])
+    cell = f * cell + i * g
+    tanh_cell = jnp.tanh(cell)
+    for part, value in enumerate((i, f, g, o, cell, tanh_cell)):
+        traces[t, first + part, :] = value
+    return o * tanh_cell, cell
+
+
+def _cell_back(
+    dh: jax.Array, dc: jax.Array, traces: Any, gates: Any, t: jax.Array, *, layer: int
+) -> tuple[list[jax.Array], jax.Array]:
+    i, f, g, o, _, tanh_cell = (traces[t, 6 * layer + part, :] for part in range(6))
+    cell_before = jnp.where(t > 0, traces[jnp.maximum(t - 1, 0), 6 * layer + 4, :], 0.0)
+    d = dc + dh * o * (1 - tanh_cell * tanh_cell)
+    changes = [d * g * i * (1 - i), d * cell_before * f * (1 - f), d * i * (1 - g * g), dh * tanh_cell * o * (1 - o)]
+    for gate, value in enumerate(changes):
+        gates[t, 4 * layer + gate, :] = value
+    return changes, d * f
