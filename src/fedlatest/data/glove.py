@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.textfile import open_text
+from fedlatest.data.textfile import Told, read_lines
 from fedlatest.errors import DataError
 
+DIMENSIONS = 25
 
-def read_glove(path: Path, words: Sequence[str], *, dimensions: int = 25) -> npt.NDArray[np.float32]:
+
+def read_glove(
+    path: Path, words: Sequence[str], *, dimensions: int = DIMENSIONS, told: Told | None = None
+) -> npt.NDArray[np.float32]:
     """[words, dimensions] the vectors of some words; a word that the file does not hold gets zeros.
 
     The file (plain, .gz, or the member of a .zip that ends in `DIMENSIONSd.txt`) is streamed: what is not asked for is
@@ -19,12 +23,12 @@ def read_glove(path: Path, words: Sequence[str], *, dimensions: int = 25) -> npt
     wanted = {word: number for number, word in enumerate(words)}
     vectors = np.zeros((len(words), dimensions), np.float32)
     found = 0
-    with open_text(path, encoding="utf-8", member=f"{dimensions}d.txt") as file:
-        for number, line in enumerate(file, 1):
-            word, _, rest = line.partition(" ")
-            if word in wanted:
-                vectors[wanted[word]] = _vector(rest, dimensions, f"{path}: line {number}")
-                found += 1
+    lines = read_lines(path, encoding="utf-8", member=f"{dimensions}d.txt", told=told)
+    for number, line in enumerate(lines, 1):
+        word, _, rest = line.partition(" ")
+        if word in wanted:
+            vectors[wanted[word]] = _vector(rest, dimensions, f"{path}: line {number}")
+            found += 1
     if words and not found:
         raise DataError(f"{path}: holds none of the {len(words)} words that were asked for; is it a GloVe text file?")
     return vectors
