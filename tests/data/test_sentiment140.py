@@ -126,7 +126,7 @@ def test_a_time_is_a_time_or_nothing(date: str) -> None:
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "zip"])
 def test_progress_is_told_in_bytes(tmp_path: Path, kind: str) -> None:
     """45,000 lines: news after 20,000, 40,000 and at the end; of a zip's member its own bytes, not the zip's."""
-    path, content, heard = tmp_path / f"tweets.{kind}", as_csv(ROWS * 15_000), list[tuple[int, int]]()
+    path, content, heard = tmp_path / f"tweets.{kind}", as_csv(ROWS * 15_000), list[tuple[int, int | None]]()
     if kind == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as folder:
             folder.writestr("training.csv", content)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.textfile import Told, read_lines
+from fedlatest.data.listener import Told
+from fedlatest.data.textfile import read_lines
 from fedlatest.data.tweets import Texts, encode
 from fedlatest.errors import DataError
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from fedlatest.data.listener import Told
 from fedlatest.errors import DataError
 
-Told = Callable[[int, int], None]  # hears how many bytes are done, and of how many
 LINES_PER_REPORT = 20_000
 
 
