@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -27,6 +28,14 @@ settings.register_profile("fedlatest", deadline=None, max_examples=50)
 settings.load_profile("fedlatest")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests do not write to the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDLATEST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def mnist_folder() -> Path:
     """The folder that holds MNIST, or a skip that says what is missing."""
@@ -34,3 +43,12 @@ def mnist_folder() -> Path:
     if not named or not (Path(named) / "mnist").is_dir():
         pytest.skip("FEDLATEST_DATA does not name a folder with mnist/ in it")
     return Path(named) / "mnist"
+
+
+@pytest.fixture
+def tweets_folder() -> Path:
+    """The folder that holds Sentiment140 and GloVe, or a skip that says what is missing."""
+    named = os.environ.get("FEDLATEST_DATA")
+    if not named or not all((Path(named) / part).is_dir() for part in ("sentiment140", "glove")):
+        pytest.skip("FEDLATEST_DATA does not name a folder with sentiment140/ and glove/ in it")
+    return Path(named)

@@ -123,11 +123,21 @@ def test_a_time_is_a_time_or_nothing(date: str) -> None:
     assert second is None or 0 <= second < 86400
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
-    path, heard = tmp_path / "tweets.csv", list[int]()
-    path.write_bytes(as_csv(ROWS * 15_000))
-    read_tweets(path, listener=heard.append)
-    assert heard == [20_000, 40_000]
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "zip"])
+def test_progress_is_told_in_bytes(tmp_path: Path, kind: str) -> None:
+    """45,000 lines: news after 20,000, 40,000 and at the end; of a zip's member its own bytes, not the zip's."""
+    path, content, heard = tmp_path / f"tweets.{kind}", as_csv(ROWS * 15_000), list[tuple[int, int | None]]()
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as folder:
+            folder.writestr("training.csv", content)
+            folder.writestr("other.txt", content)
+    else:
+        path.write_bytes(gzip.compress(content) if kind == "csv.gz" else content)
+    read_tweets(path, told=lambda done, total: heard.append((done, total)))
+    size = len(content) if kind == "zip" else path.stat().st_size
+    assert len(heard) == 3
+    assert {total for _, total in heard} == {size}
+    assert 0 < heard[0][0] <= heard[1][0] <= heard[2][0] == size
 
 
 def test_word_vectors(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Sentiment by the hour: tweets are dropped until the share of positive ones follows the clock."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +18,7 @@ def positive_share(hour: int, alpha: float) -> float:
 
 
 def keep_by_hour(
-    second: npt.NDArray[np.int32], positive: npt.NDArray[np.bool_], *, alpha: float, seed: int
+    second: npt.NDArray[np.int32], positive: npt.NDArray[np.bool_], *, alpha: float, seed: int | Sequence[int]
 ) -> npt.NDArray[np.bool_]:
     """[T] which tweets stay: of each hour's tweets, all accounts together, as many as its share of positives allows.
 

@@ -1,12 +1,12 @@
 """MNIST from IDX files in a folder, or downloaded with checksums."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 
 from fedlatest.data.idx import read_idx
 from fedlatest.data.pixels import pixels
+from fedlatest.data.places import DATA, cache_folder, named_folder
 from fedlatest.data.samples import Samples
 from fedlatest.errors import DataError
 
@@ -20,7 +20,6 @@ MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
-ENVIRONMENT = "FEDLATEST_DATA"
 
 
 def load_mnist(folder: Path | str | None = None) -> Samples:
@@ -29,7 +28,8 @@ def load_mnist(folder: Path | str | None = None) -> Samples:
     `folder` (or the environment's FEDLATEST_DATA) holds the IDX files or a folder `mnist` with them; without either
     they are downloaded once and checked.
     """
-    files = _locate(Path(folder)) if folder else _default_files()
+    named = named_folder(folder)
+    files = _locate(named) if named else _download()
     train_images, train_labels, test_images, test_labels = (read_idx(path) for path in files)
     for images, labels, path in ((train_images, train_labels, files[0]), (test_images, test_labels, files[2])):
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or len(labels) == 0:
@@ -47,11 +47,6 @@ def load_mnist(folder: Path | str | None = None) -> Samples:
         pixels(test_images.reshape(len(test_images), -1)),
         test_labels.astype(np.int32),
     )
-
-
-def _default_files() -> list[Path]:
-    named = os.environ.get(ENVIRONMENT)
-    return _locate(Path(named)) if named else _download()
 
 
 def _locate(folder: Path) -> list[Path]:
@@ -75,9 +70,7 @@ def _either(folder: Path, name: str) -> Path | None:
 
 
 def _download() -> list[Path]:
-    import pooch
-
-    cache = pooch.os_cache("fedlatest") / "mnist"
+    cache = cache_folder() / "mnist"
     return [Path(_fetch(name, md5, cache)) for name, md5 in FILES.items()]
 
 
@@ -92,5 +85,5 @@ def _fetch(name: str, md5: str, cache: Path) -> str:
             problem = error
     raise DataError(
         f"MNIST is not here and {name} could not be downloaded ({type(problem).__name__}). "
-        f"Put the four IDX files in a folder and name it with --data or {ENVIRONMENT}."
+        f"Put the four IDX files in a folder and name it with --data or {DATA}."
     )

@@ -2,21 +2,21 @@
 
 import csv
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.textfile import open_text
+from fedlatest.data.listener import Told
+from fedlatest.data.textfile import read_lines
 from fedlatest.data.tweets import Texts, encode
 from fedlatest.errors import DataError
 
 COLUMNS = 6  # sentiment, id, date, query, account, text
 SENTIMENTS = {"0": False, "4": True}
 MOST_MALFORMED = 0.01  # of the rows
-_ROWS_PER_REPORT = 20_000
 
 
 class Tweets(NamedTuple):
@@ -30,18 +30,17 @@ class Tweets(NamedTuple):
     num_malformed: int
 
 
-def read_tweets(path: Path, *, listener: Callable[[int], None] | None = None) -> Tweets:
+def read_tweets(path: Path, *, told: Told | None = None) -> Tweets:
     """Read and clean Sentiment140's CSV: latin-1, plain, .gz or in a .zip; streamed, a row at a time.
 
     Rows that make no sense are left out and counted; more than 1% of them is an error that shows the first.
-    `listener` hears the number of rows read, now and then.
+    `told` hears how many bytes of the file are read, and of how many.
     """
-    reader = _Reader(listener)
-    with open_text(path, encoding="latin-1", member=".csv") as file:
-        try:
-            texts = encode(reader.rows(csv.reader(file)))
-        except csv.Error as error:
-            raise DataError(f"{path}: is not a CSV file ({error})") from error
+    reader = _Reader()
+    try:
+        texts = encode(reader.rows(csv.reader(read_lines(path, encoding="latin-1", member=".csv", told=told))))
+    except csv.Error as error:
+        raise DataError(f"{path}: is not a CSV file ({error})") from error
     if not reader.positive:
         raise DataError(f"{path}: holds no tweet{_shown(reader.first_malformed)}")
     if reader.num_malformed > MOST_MALFORMED * (reader.num_malformed + len(reader.positive)):
@@ -63,8 +62,7 @@ def read_tweets(path: Path, *, listener: Callable[[int], None] | None = None) ->
 class _Reader:
     """Keeps the small columns and hands on the texts."""
 
-    def __init__(self, listener: Callable[[int], None] | None) -> None:
-        self.listener = listener
+    def __init__(self) -> None:
         self.positive, self.account, self.second = array("b"), array("i"), array("i")
         self.accounts: dict[str, int] = {}
         self.num_malformed, self.first_malformed = 0, ""
@@ -81,8 +79,6 @@ class _Reader:
             self.account.append(self.accounts.setdefault(row[4], len(self.accounts)))
             self.second.append(second)
             yield row[5]
-            if self.listener and number % _ROWS_PER_REPORT == 0:
-                self.listener(number)
 
 
 def seconds_after_midnight(date: str) -> int | None:

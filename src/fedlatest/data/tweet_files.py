@@ -1,0 +1,59 @@
+"""The files of Sentiment140 and of GloVe's Twitter vectors: found in a folder, or downloaded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedlatest.data.cache import Source, source
+from fedlatest.data.download import fetch
+from fedlatest.data.glove import check_glove
+from fedlatest.data.listener import Listener, about
+from fedlatest.data.places import cache_folder
+from fedlatest.data.tweet_cache import cached_tweets
+from fedlatest.errors import DataError
+
+TWEETS_URL = "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip"
+VECTORS_URL = "https://nlp.stanford.edu/data/glove.twitter.27B.zip"
+NUM_TWEETS = 1_600_000  # rows of the original file
+
+# Names, the most telling first.
+TWEETS = ("trainingandtestdata.zip", "training.1600000*.csv", "training.1600000*.csv.gz", "*.csv", "*.csv.gz")
+VECTORS = ("glove.twitter.27B.25d.txt", "glove.twitter.27B.25d.txt.gz", "glove.twitter.27B.zip")
+SOMETHING_ELSE = ("testdata.manual", ".")  # Sentiment140's small test set, which has a third label; hidden files
+
+
+def find_files(folder: Path) -> tuple[Source, Source]:
+    """The tweets and the word vectors in a folder, or in its folders sentiment140/ and glove/."""
+    if not folder.is_dir():
+        raise DataError(f"data={folder}: no such folder; name the one that holds sentiment140/ and glove/")
+    tweets = _find(folder, "sentiment140", TWEETS, "tweets")
+    return source(tweets), source(_find(folder, "glove", VECTORS, "word vectors"))
+
+
+def fetch_files(*, listener: Listener | None = None) -> tuple[Source, Source]:
+    """Both files as downloaded, now or before; what is downloaded is read to its end once before it is believed."""
+
+    def check_tweets(path: Path) -> None:
+        tweets = cached_tweets(source(path), told=about(listener, "reading tweets"))
+        num_rows = len(tweets.positive) + tweets.num_malformed
+        if num_rows != NUM_TWEETS:
+            raise DataError(f"{path.name}: holds {num_rows} tweets, expected {NUM_TWEETS}")
+
+    def check_vectors(path: Path) -> None:
+        check_glove(path, told=about(listener, "checking word vectors"))
+
+    cache, told = cache_folder(), about(listener, "downloading tweets")
+    tweets = fetch(TWEETS_URL, cache / "sentiment140", check=check_tweets, told=told)
+    told = about(listener, "downloading word vectors")
+    return tweets, fetch(VECTORS_URL, cache / "glove", check=check_vectors, told=told)
+
+
+def _find(folder: Path, below: str, patterns: Sequence[str], what: str) -> Path:
+    for place in (folder / below, folder):
+        for pattern in patterns:
+            found = sorted(path for path in place.glob(pattern) if not path.name.startswith(SOMETHING_ELSE))
+            if len(found) > 1:
+                names = ", ".join(path.name for path in found)
+                raise DataError(f"data={place}: {names} could all be the {what}; leave one of them there")
+            if found:
+                return found[0]
+    raise DataError(f"data={folder}: holds no {what}; expected {', '.join(patterns)} there or in its folder {below}/")
