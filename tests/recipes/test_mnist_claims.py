@@ -7,14 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedlatest.recipes.mnist_claims import ARRIVALS, CHECKS, MEANS, STATEMENTS, SWINGS, mnist_claims, recognise
-from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, SETTINGS, run, setting
-from fedlatest.recipes.mnist_published import NAMES, QUOTED, behind, summaries, summarise
+from fedlatest.recipes.judging import STATEMENTS, SWINGS
+from fedlatest.recipes.mnist_claims import CHECKS, MNIST, mnist_claims
+from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, SETTINGS, run
+from fedlatest.recipes.mnist_published import NAMES, PUBLISHED, QUOTED
 from fedlatest.report import Claim, PublishedCurve, RunRecord
 from fedlatest.runs import Metrics, Row
 
 Numbers = npt.NDArray[np.float64]
 Shape = Callable[[Numbers], Numbers]
+MEANS, ARRIVALS = MNIST.means, MNIST.arrivals
 
 
 def record(
@@ -69,10 +71,10 @@ def paper(**changed: float) -> dict[str, RunRecord]:
     now = USUAL | changed
     end = 0.30 * now["ratio"]
     runs = [record("algorithm=sequential", accuracy=rising(0.92), loss=falling(0.30))]
-    for period, digits in SETTINGS:
-        where = setting(period, digits)
-        swing = now["swing"] * (1 + now["growth"] * (0.1 * digits + 0.01 * period) / 3)
-        waving = wave(0.85, swing, now["length"] * period)
+    for pattern in SETTINGS:
+        where = pattern.changes
+        swing = now["swing"] * (1 + now["growth"] * (0.1 * pattern.digits + 0.01 * pattern.period) / 3)
+        waving = wave(0.85, swing, now["length"] * pattern.period)
         runs += [
             record(where, accuracy=rising(0.915, now["rate"]), loss=falling(end), seeds=2),
             record(f"local_steps=1 {where}", accuracy=rising(0.89), loss=falling(0.45, now["slow"])),
@@ -89,7 +91,7 @@ def paper(**changed: float) -> dict[str, RunRecord]:
     for step in FEDADAM_STEPS:
         waving = wave(0.8, now["adam"], 200)
         runs.append(record(f"algorithm=fedadam server_step={step}", accuracy=waving, loss=falling(step + 0.4)))
-    return recognise(runs)
+    return MNIST.recognise(runs)
 
 
 def verdicts(claims: list[Claim]) -> dict[str, bool | None]:
@@ -137,11 +139,11 @@ def test_a_statement_is_judged_by_all_its_runs_or_not_at_all() -> None:
 
 
 def test_short_runs_are_not_judged() -> None:
-    short = recognise([record("", accuracy=rising(0.9), loss=falling(0.3), rounds=400)])
+    short = MNIST.recognise([record("", accuracy=rising(0.9), loss=falling(0.3), rounds=400)])
     assert mnist_claims(short) == []
     whole = list(paper().values())
     for runs in ([*whole, *short.values()], [*short.values(), *whole]):  # of two, the whole one is taken
-        assert mnist_claims(recognise(runs)) == mnist_claims(paper())
+        assert mnist_claims(MNIST.recognise(runs)) == mnist_claims(paper())
 
 
 def test_runs_are_recognised_by_what_they_are() -> None:
@@ -150,7 +152,7 @@ def test_runs_are_recognised_by_what_they_are() -> None:
     cut = record("algorithm=fedavg", accuracy=rising(0.9), loss=falling(0.3), status="running")
     other = record("algorithm=fedsgd learning_rate=0.0115", accuracy=rising(0.9), loss=falling(0.3))
     listed = mine._replace(manifest={"status": "finished", "config": {"recipe": {"layers": [1, 2]}}})
-    assert recognise([mine, cut, other, listed]) == {"fedavg-period=50": mine}
+    assert MNIST.recognise([mine, cut, other, listed]) == {"fedavg-period=50": mine}
 
 
 def flat(level: float, swing: float = 0.0) -> Shape:
@@ -170,7 +172,7 @@ def flat(level: float, swing: float = 0.0) -> Shape:
 )
 def test_against_the_quoted_numbers(changes: str, mean: float, swing: float, expected: dict[str, bool]) -> None:
     """Tolerances: 0.004 for FedLaAvg and sequential SGD, 0.012 for those that oscillate; swing within 1.6 times."""
-    found = mnist_claims(recognise([record(changes, accuracy=flat(mean, swing), loss=falling(0.3))]))
+    found = mnist_claims(MNIST.recognise([record(changes, accuracy=flat(mean, swing), loss=falling(0.3))]))
     assert {claim.group: claim.holds for claim in found if claim.group != STATEMENTS} == expected
 
 
@@ -184,7 +186,7 @@ def test_arrival_within_a_fifth() -> None:
         [claim] = [
             claim
             for claim in mnist_claims(
-                recognise([record("", accuracy=climbing_at(arrival), loss=falling(0.3), seeds=2)])
+                MNIST.recognise([record("", accuracy=climbing_at(arrival), loss=falling(0.3), seeds=2)])
             )
             if claim.group == ARRIVALS
         ]
@@ -196,21 +198,21 @@ def test_a_history_at_hand_replaces_the_quoted_numbers() -> None:
     """Rounds beyond 4000 do not count; late is (3000, 4000]."""
     rounds = np.array([0, 3000, 3500, 4000, 5000])
     curve = PublishedCurve(rounds, np.ones(5), np.array([0.1, 0.91, 0.92, 0.94, 0.5]))
-    summary = summarise(curve)
+    summary = PUBLISHED.summarise(curve)
     assert summary.mean == pytest.approx(0.93)
     assert summary.swing == pytest.approx(0.02)
     assert summary.stays_above == 3000
     key = ("FedAvg", "E50_alpha0.1")
-    assert summaries({key: curve})[key] == summary
-    assert summaries({})[key] == QUOTED[key]
-    assert behind({key: curve, ("Other", "x"): curve}) == {"fedavg-period=50": curve}
+    assert PUBLISHED.summaries({key: curve})[key] == summary
+    assert PUBLISHED.summaries({})[key] == QUOTED[key]
+    assert PUBLISHED.behind({key: curve, ("Other", "x"): curve}) == {"fedavg-period=50": curve}
 
 
 def test_a_history_that_ends_early_or_begins_late_is_not_compared() -> None:
     key = ("FedLaAvg", "E100_alpha0.1")
     for rounds in ([0, 20], [5000, 6000], [0, 5000]):
         curve = PublishedCurve(np.array(rounds), np.ones(2), np.full(2, 0.5))
-        assert summaries({key: curve})[key] == QUOTED[key]
+        assert PUBLISHED.summaries({key: curve})[key] == QUOTED[key]
         assert mnist_claims(paper(), {key: curve}) == mnist_claims(paper())
 
 

@@ -10,9 +10,9 @@ from fedlatest.errors import ConfigError
 from fedlatest.recipes.experiment import Experiment
 from fedlatest.recipes.figure import Curve, Figure, unique
 from fedlatest.recipes.mnist import mnist
-from fedlatest.recipes.mnist_claims import mnist_claims, recognise
+from fedlatest.recipes.mnist_claims import MNIST, mnist_claims
 from fedlatest.recipes.mnist_figures import FIGURES as MNIST_FIGURES
-from fedlatest.recipes.mnist_published import behind
+from fedlatest.recipes.published import Key
 from fedlatest.report import (
     METRICS,
     Claim,
@@ -25,7 +25,7 @@ from fedlatest.report import (
     draw_round,
 )
 
-Published = Mapping[tuple[str, str], PublishedCurve]  # by (algorithm, setting), as the authors call them
+Published = Mapping[Key, PublishedCurve]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,13 @@ class Reproduction:
 
 REPRODUCTIONS = {
     "mnist": Reproduction(
-        "mnist", "MNIST under intermittent availability", mnist.load, MNIST_FIGURES, recognise, mnist_claims, behind
+        "mnist",
+        "MNIST under intermittent availability",
+        mnist.load,
+        MNIST_FIGURES,
+        MNIST.recognise,
+        mnist_claims,
+        MNIST.published.behind,
     )
 }
 
