@@ -135,6 +135,11 @@ def test_a_statement_is_judged_by_all_its_runs_or_not_at_all() -> None:
     judged = {text.split(" (")[0]: holds for text, holds in said.items()}
     assert judged["FedLaAvg approaches sequential SGD"] is None
     assert judged["the number of clients matters little"] is True
+    assert judged["they oscillate more for larger D"] is True  # that is about E = 100 alone
+    del runs[run("algorithm=fedprox period=200").name]
+    said = verdicts(mnist_claims(runs))
+    assert said["they oscillate more for larger E"] is None
+    assert said["they oscillate more for larger D"] is True
     assert verdicts(mnist_claims({})) == {}
 
 

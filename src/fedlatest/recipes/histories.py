@@ -100,9 +100,9 @@ class Histories:
             self.missing.add(name)
         return self._histories.get(name)
 
-    def by_setting(self, changes: str) -> dict[Setting, History]:
-        """The runs of an algorithm in those of the paper's settings that there are."""
-        found = {where: self.find(f"{changes} {where.changes}") for where in self._settings}
+    def by_setting(self, changes: str, settings: Sequence[Setting] = ()) -> dict[Setting, History]:
+        """The runs of an algorithm in some of the paper's settings, or in all, those that there are."""
+        found = {where: self.find(f"{changes} {where.changes}") for where in settings or self._settings}
         return {where: history for where, history in found.items() if history is not None}
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from fedlatest.recipes.histories import Check, Found, Histories, Setting
+from fedlatest.recipes.histories import Found, Histories, Setting
 
 RIVALS = {"FedSGD": "algorithm=fedsgd", "FedAvg": "algorithm=fedavg", "FedProx": "algorithm=fedprox"}
 
 
-def rivals_oscillate(runs: Histories) -> Found | None:
-    """Swing over FedLaAvg's in the same setting: at least three times."""
-    calm = runs.by_setting("")
+def rivals_oscillate(runs: Histories, *, settings: Sequence[Setting] = ()) -> Found | None:
+    """Swing over FedLaAvg's in the same setting, of some or of all: at least three times."""
+    calm = runs.by_setting("", settings)
     ratios = {
         f"{name}, {where}": float(history.swings.mean() / calm[where].swings.mean())
         for name, changes in RIVALS.items()
-        for where, history in runs.by_setting(changes).items()
+        for where, history in runs.by_setting(changes, settings).items()
         if where in calm
     }
     if not ratios:
@@ -31,20 +31,15 @@ def rivals_oscillate(runs: Histories) -> Found | None:
     return Found(text, ratios[least] >= 3)
 
 
-def rivals_oscillate_more(settings: Sequence[Setting]) -> Check:
+def rivals_oscillate_more(runs: Histories, *, settings: Sequence[Setting]) -> Found | None:
     """The rivals' swings grow from one of these settings to the next."""
-
-    def check(runs: Histories) -> Found | None:
-        texts, holds = [], True
-        for name, changes in RIVALS.items():
-            found = runs.by_setting(changes)
-            swings = [float(found[where].swings.mean()) for where in settings if where in found]
-            if len(swings) > 1:
-                texts.append(f"{name} {' < '.join(f'{swing:.3f}' for swing in swings)}")
-                holds = holds and all(less < more for less, more in pairwise(swings))
-        return Found(f"swing {'; '.join(texts)}".replace("<", "<" if holds else "then"), holds) if texts else None
-
-    return check
+    texts, holds = [], True
+    for name, changes in RIVALS.items():
+        swings = [float(history.swings.mean()) for history in runs.by_setting(changes, settings).values()]
+        if len(swings) > 1:
+            texts.append(f"{name} {' < '.join(f'{swing:.3f}' for swing in swings)}")
+            holds = holds and all(less < more for less, more in pairwise(swings))
+    return Found(f"swing {'; '.join(texts)}".replace("<", "<" if holds else "then"), holds) if texts else None
 
 
 def fedprox_tracks_fedavg(runs: Histories) -> Found | None:
