@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedlatest.recipes.judging import STATEMENTS, SWINGS
+from fedlatest.recipes.judging import STATEMENTS
 from fedlatest.recipes.mnist_claims import CHECKS, MNIST, mnist_claims
 from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, SETTINGS, run
 from fedlatest.recipes.mnist_published import NAMES, PUBLISHED, QUOTED
@@ -16,7 +16,7 @@ from fedlatest.runs import Metrics, Row
 
 Numbers = npt.NDArray[np.float64]
 Shape = Callable[[Numbers], Numbers]
-MEANS, ARRIVALS = MNIST.means, MNIST.arrivals
+MEANS, SWINGS, ARRIVALS = MNIST.means, MNIST.swings, MNIST.arrivals
 
 
 def record(
@@ -219,6 +219,17 @@ def test_a_history_that_ends_early_or_begins_late_is_not_compared() -> None:
         curve = PublishedCurve(np.array(rounds), np.ones(2), np.full(2, 0.5))
         assert PUBLISHED.summaries({key: curve})[key] == QUOTED[key]
         assert mnist_claims(paper(), {key: curve}) == mnist_claims(paper())
+
+
+def test_sequential_sgd_of_another_task_is_not_compared() -> None:
+    """The authors call it the same in every task; what else is at hand tells whose it is."""
+    rounds = np.arange(0, 4001, 20)
+    curve, key = PublishedCurve(rounds, np.ones(201), np.full(201, 0.75)), ("SGD", "C10")
+    other = {key: curve, ("FedAvg", "E120_fv0"): curve}
+    assert PUBLISHED.behind(other) == {}
+    assert PUBLISHED.summaries(other)[key] == QUOTED[key]
+    own = {key: curve, ("FedAvg", "E100_alpha0.1"): curve}
+    assert set(PUBLISHED.behind(own)) == {"sequential", "fedavg"}
 
 
 def test_a_published_run_that_never_arrives() -> None:

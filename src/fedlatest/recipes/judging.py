@@ -1,7 +1,7 @@
 """Judging a paper by runs: its statements, and our numbers beside the published ones."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from fedlatest.report import TITLES, Claim, PublishedCurve, RunRecord
 from fedlatest.report.curve import stays_above
 
 STATEMENTS = "What the paper says"
-SWINGS = "Swing, largest minus smallest test accuracy there: within a factor of 1.6, or inside the range of seeds"
 STEADY = ("FedLaAvg", "FedLaAvg_C1", "SGD")  # as the authors call them; the others oscillate
 _IGNORED = {"rounds", "evaluate_every", "partition_seed"}
 
@@ -35,18 +34,28 @@ class Task:
     published: PublishedRuns
     tolerances: tuple[float, float]
     """How far mean test accuracies may be apart: of runs that are steady, of the others."""
+    data: str = ""
+    """The data that the published numbers are of: only runs on them are judged by these; if empty, all runs are."""
 
     @property
     def means(self) -> str:
         """The heading over mean test accuracies."""
         steady, others = self.tolerances
         rounds = f"Mean test accuracy over rounds {self.published.window}"
-        return f"{rounds}: within {steady:g} for FedLaAvg and sequential SGD, {others:g} for the rest"
+        return self._heading(f"{rounds}: within {steady:g} for FedLaAvg and sequential SGD, {others:g} for the rest")
+
+    @property
+    def swings(self) -> str:
+        """The heading over swings."""
+        return self._heading(
+            "Swing, largest minus smallest test accuracy there: within a factor of 1.6, or inside the range of seeds"
+        )
 
     @property
     def arrivals(self) -> str:
         """The heading over rounds of arrival."""
-        return f"Round from which test accuracy stays at or above {self.published.level:.2f}: within 20%"
+        level = self.published.level
+        return self._heading(f"Round from which test accuracy stays at or above {level:.2f}: within 20%")
 
     def recognise(self, runs: Iterable[RunRecord]) -> dict[str, RunRecord]:
         """The finished runs that are the paper's experiments, by their name, whatever their folders are called."""
@@ -60,8 +69,12 @@ class Task:
         ours = {name: self._history(run) for name, run in runs.items() if self._is_whole(run)}
         theirs = self.published.histories(published)
         claims = [self._statement(text, check, ours, theirs) for text, check in self.checks.items()]
-        numbers = self._against_published(ours, self.published.summaries(published))
+        judged = {name for name, run in runs.items() if not self.data or _data(run) == self.data}
+        numbers = self._against_published(ours, self.published.summaries(published), judged)
         return [*(claim for claim in claims if claim), *numbers]
+
+    def _heading(self, text: str) -> str:
+        return f"{text}; published on the full {self.data} data, runs on others are not judged" if self.data else text
 
     def _is_whole(self, run: RunRecord) -> bool:
         return run.rounds == self.published.window.last
@@ -81,13 +94,16 @@ class Task:
         said = "" if published is None else published.text + ("" if published.holds else " (does not hold either)")
         return Claim(STATEMENTS, text, found.text, said, None if asked.missing else found.holds)
 
-    def _against_published(self, ours: Mapping[str, History], summaries: Mapping[Key, Summary]) -> list[Claim]:
+    def _against_published(
+        self, ours: Mapping[str, History], summaries: Mapping[Key, Summary], judged: Set[str]
+    ) -> list[Claim]:
         """Our number, theirs, and whether they agree as closely as such runs can be expected to."""
-        pairs = {name: summaries[key] for name, key in self.published.names.items() if name in ours}
-        means = [self._mean(name, ours[name], theirs) for name, theirs in pairs.items()]
-        swings = [self._swing(name, ours[name], theirs) for name, theirs in pairs.items()]
-        arriving = {name: theirs for name, theirs in pairs.items() if self.published.names[name][0] == "FedLaAvg"}
-        return [*means, *swings, *(self._arrival(name, ours[name], theirs) for name, theirs in arriving.items())]
+        keys = {name: key for name, key in self.published.names.items() if name in ours and key in summaries}
+        arriving = [name for name, (algorithm, _) in keys.items() if algorithm == "FedLaAvg"]
+        compared = [(name, compare) for compare in (self._mean, self._swing) for name in keys]
+        compared += [(name, self._arrival) for name in arriving]
+        claims = [(name, compare(name, ours[name], summaries[keys[name]])) for name, compare in compared]
+        return [claim if name in judged else claim._replace(holds=None) for name, claim in claims]
 
     def _mean(self, name: str, history: History, theirs: Summary) -> Claim:
         tolerance = self.tolerances[0 if self.published.names[name][0] in STEADY else 1]
@@ -100,7 +116,7 @@ class Task:
         seeds = history.swings
         alike = theirs.swing / 1.6 <= seeds.mean() <= 1.6 * theirs.swing or seeds.min() <= theirs.swing <= seeds.max()
         measured = f"{seeds.mean():.4f} ({seeds.min():.4f} to {seeds.max():.4f})"
-        return Claim(SWINGS, self._what(name), measured, f"{theirs.swing:.4f}", bool(alike))
+        return Claim(self.swings, self._what(name), measured, f"{theirs.swing:.4f}", bool(alike))
 
     def _arrival(self, name: str, history: History, theirs: Summary) -> Claim:
         rounds = [stays_above(history.rounds, curve, self.published.level) for curve in history.test_accuracy]
@@ -122,6 +138,10 @@ class Task:
 
 def _identity(values: Mapping[str, Any]) -> str:
     return json.dumps({key: value for key, value in values.items() if key not in _IGNORED}, sort_keys=True)
+
+
+def _data(run: RunRecord) -> str:
+    return str(run.manifest["data"]["name"])
 
 
 def _round(number: float) -> str:

@@ -47,7 +47,8 @@ class PublishedRuns:
 
     def summaries(self, curves: Mapping[Key, PublishedCurve]) -> dict[Key, Summary]:
         """What is quoted, and for histories at hand what they say."""
-        return {**self.quoted, **{key: self.summarise(curve) for key, curve in curves.items() if self.covers(curve)}}
+        own = self._own(curves)
+        return {**self.quoted, **{key: self.summarise(curve) for key, curve in own.items() if self.covers(curve)}}
 
     def summarise(self, curve: PublishedCurve) -> Summary:
         """A published history in three numbers."""
@@ -72,7 +73,13 @@ class PublishedRuns:
 
     def behind(self, curves: Mapping[Key, PublishedCurve]) -> dict[str, PublishedCurve]:
         """Published curves by the name of our run, to be drawn behind it."""
-        return {name: curves[key] for name, key in self.names.items() if key in curves}
+        own = self._own(curves)
+        return {name: own[key] for name, key in self.names.items() if key in own}
+
+    def _own(self, curves: Mapping[Key, PublishedCurve]) -> Mapping[Key, PublishedCurve]:
+        """Histories of this task; sequential SGD does not tell, as its runs are called the same in every task."""
+        known = {*self.quoted, *self.names.values()}
+        return curves if any(key in known and key[0] != "SGD" for key in curves) else {}
 
 
 def names(named: Callable[[str], Experiment], settings: Mapping[str, Setting]) -> dict[str, Key]:
