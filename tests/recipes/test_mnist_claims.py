@@ -1,50 +1,23 @@
 """The paper's statements, put to made-up histories for which the answer is known."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from fedlatest.recipes.judging import STATEMENTS
 from fedlatest.recipes.mnist_claims import CHECKS, MNIST, mnist_claims
 from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, SETTINGS, run
 from fedlatest.recipes.mnist_published import NAMES, PUBLISHED, QUOTED
-from fedlatest.report import Claim, PublishedCurve, RunRecord
-from fedlatest.runs import Metrics, Row
+from fedlatest.report import PublishedCurve, RunRecord
+from tests.recipes import made_up
+from tests.recipes.made_up import Shape, falling, flat, rising, verdicts, wave
 
-Numbers = npt.NDArray[np.float64]
-Shape = Callable[[Numbers], Numbers]
 MEANS, SWINGS, ARRIVALS = MNIST.means, MNIST.swings, MNIST.arrivals
 
 
-def record(
-    changes: str, *, accuracy: Shape, loss: Shape, rounds: int = 4000, seeds: int = 1, status: str = "finished"
-) -> RunRecord:
-    """A run evaluated every 20 rounds; seed s is 0.0001 s more accurate."""
-    at = np.arange(0, rounds + 1, 20, dtype=float)
-    rows = [
-        Row(seed, int(at[i]), 0.0, float(loss(at)[i]), 0.9, 1.0, float(accuracy(at)[i]) + 0.0001 * seed)
-        for seed in range(seeds)
-        for i in range(len(at))
-    ]
-    values = {**run(changes).values, "rounds": rounds}
-    config = {"algorithm": {"name": values["algorithm"]}, "rounds": rounds, "recipe": values}
-    return RunRecord(Path("anywhere") / run(changes).name, {"status": status, "config": config}, Metrics(rows))
-
-
-def falling(end: float, rate: float = 300) -> Shape:
-    return lambda rounds: end + 2 * np.exp(-rounds / rate)
-
-
-def rising(end: float, rate: float = 300) -> Shape:
-    return lambda rounds: end - 0.8 * np.exp(-rounds / rate)
-
-
-def wave(middle: float, swing: float, length: float) -> Shape:
-    """A triangle between middle - swing/2 and middle + swing/2."""
-    return lambda rounds: middle + swing * (np.abs((rounds / length) % 1 - 0.5) * 2 - 0.5)
+record = partial(made_up.record, run, rounds=4000, every=20)
 
 
 def jagged(end: float, height: float) -> Shape:
@@ -92,10 +65,6 @@ def paper(**changed: float) -> dict[str, RunRecord]:
         waving = wave(0.8, now["adam"], 200)
         runs.append(record(f"algorithm=fedadam server_step={step}", accuracy=waving, loss=falling(step + 0.4)))
     return MNIST.recognise(runs)
-
-
-def verdicts(claims: list[Claim]) -> dict[str, bool | None]:
-    return {claim.claim: claim.holds for claim in claims if claim.group == STATEMENTS}
 
 
 def test_all_statements_hold_of_the_paper_as_it_is_told() -> None:
@@ -158,10 +127,6 @@ def test_runs_are_recognised_by_what_they_are() -> None:
     other = record("algorithm=fedsgd learning_rate=0.0115", accuracy=rising(0.9), loss=falling(0.3))
     listed = mine._replace(manifest={"status": "finished", "config": {"recipe": {"layers": [1, 2]}}})
     assert MNIST.recognise([mine, cut, other, listed]) == {"fedavg-period=50": mine}
-
-
-def flat(level: float, swing: float = 0.0) -> Shape:
-    return wave(level, swing, 200)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,11 @@ class Window(NamedTuple):
         """[evaluations] which rounds are in it."""
         return np.asarray((rounds > self.after) & (rounds <= self.last))
 
+    @property
+    def before(self) -> "Window":
+        """The one that is as long and ends where this one begins."""
+        return Window(2 * self.after - self.last, self.after)
+
     def __str__(self) -> str:
         return f"({self.after}, {self.last}]"
 

@@ -19,6 +19,7 @@ from fedlatest.recipes.statements import (
     RIVALS,
     each,
     fedprox_tracks_fedavg,
+    losses_end_alike,
     more_steps_are_faster,
     rivals_oscillate,
     rivals_oscillate_more,
@@ -76,15 +77,6 @@ def oscillates_with_the_period(runs: Histories) -> Found | None:
     return Found("; ".join(wrong) or f"the strongest cycle lasts E or 2E rounds in all {right} runs", not wrong)
 
 
-def clients_matter_little(runs: Histories) -> Found | None:
-    """Training loss in the end with 200, 600 and 1000 clients: at most 3% apart."""
-    losses = {f"N={n}": found.loss for n in (200, 600, 1000) if (found := runs.find(f"num_clients={n}"))}
-    if len(losses) < 2:
-        return None
-    apart = max(losses.values()) / min(losses.values()) - 1
-    return Found(f"training loss {each(losses, '.4f')}: {100 * apart:.1f}% apart", apart <= 0.03)
-
-
 def more_participants_are_steadier(runs: Histories) -> Found | None:
     """How far training loss rises on its way down is less with more participants, up to a point.
 
@@ -120,7 +112,9 @@ CHECKS: dict[str, Check] = {
     "they oscillate more for larger D": partial(rivals_oscillate_more, settings=LARGER_D),
     "FedProx tracks FedAvg (training losses at most 5% apart)": fedprox_tracks_fedavg,
     "ten local steps converge in fewer rounds than one (at most half)": more_steps_are_faster,
-    "the number of clients matters little (training losses at most 3% apart)": clients_matter_little,
+    "the number of clients matters little (training losses at most 3% apart)": partial(
+        losses_end_alike, named={f"N={number}": f"num_clients={number}" for number in (200, 600, 1000)}, within=0.03
+    ),
     "more participants in a round are steadier, up to a point (0.1 to 1.0: under 3%)": more_participants_are_steadier,
     FEDADAM: fedadam_oscillates,
 }

@@ -4,13 +4,14 @@ A check is a function of histories, so the same one is put to our runs and, wher
 ones. Its thresholds are ours: the paper speaks in words.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fedlatest.recipes.histories import Found, Histories, Setting
+from fedlatest.recipes.histories import Found, Histories, History, Setting
 
 RIVALS = {"FedSGD": "algorithm=fedsgd", "FedAvg": "algorithm=fedavg", "FedProx": "algorithm=fedprox"}
 
@@ -19,7 +20,7 @@ def rivals_oscillate(runs: Histories, *, settings: Sequence[Setting] = ()) -> Fo
     """Swing over FedLaAvg's in the same setting, of some or of all: at least three times."""
     calm = runs.by_setting("", settings)
     ratios = {
-        f"{name}, {where}": float(history.swings.mean() / calm[where].swings.mean())
+        f"{name}, {where}": times(history, calm[where])
         for name, changes in RIVALS.items()
         for where, history in runs.by_setting(changes, settings).items()
         if where in calm
@@ -62,6 +63,23 @@ def more_steps_are_faster(runs: Histories) -> Found | None:
         if where in fast
     }
     return Found(f"{each(faster, '.1f')} times fewer rounds with C = 10", min(faster.values()) >= 2) if faster else None
+
+
+def losses_end_alike(runs: Histories, *, named: Mapping[str, str], within: float) -> Found | None:
+    """Training losses in the end of some runs, by what is told of them: at most a share apart."""
+    losses = {words: found.loss for words, changes in named.items() if (found := runs.find(changes))}
+    if len(losses) < 2:
+        return None
+    apart = max(losses.values()) / min(losses.values()) - 1
+    return Found(f"training loss {each(losses, '.4f')}: {100 * apart:.1f}% apart", apart <= within)
+
+
+def times(history: History, calm: History) -> float:
+    """The swing of one in swings of another; two that do not move at all swing alike."""
+    more, less = float(history.swings.mean()), float(calm.swings.mean())
+    if less == 0:
+        return 1.0 if more == 0 else math.inf
+    return more / less
 
 
 def each(values: Mapping[Any, float], digits: str) -> str:
