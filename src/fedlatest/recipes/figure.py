@@ -30,7 +30,7 @@ class Figure:
     name: str
     title: str
     panels: tuple[Panel, ...]
-    kind: Literal["curves", "availability", "round"] = "curves"
+    kind: Literal["curves", "availability", "round", "sleep"] = "curves"
 
     @property
     def experiments(self) -> list[Experiment]:
