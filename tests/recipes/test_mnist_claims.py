@@ -1,48 +1,23 @@
 """The paper's statements, put to made-up histories for which the answer is known."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from fedlatest.recipes.mnist_claims import ARRIVALS, CHECKS, MEANS, STATEMENTS, SWINGS, mnist_claims, recognise
-from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, SETTINGS, run, setting
-from fedlatest.recipes.mnist_published import NAMES, QUOTED, behind, summaries, summarise
-from fedlatest.report import Claim, PublishedCurve, RunRecord
-from fedlatest.runs import Metrics, Row
+from fedlatest.recipes.judging import STATEMENTS
+from fedlatest.recipes.mnist_claims import CHECKS, MNIST, mnist_claims
+from fedlatest.recipes.mnist_figures import FEDADAM_STEPS, SETTINGS, run
+from fedlatest.recipes.mnist_published import NAMES, PUBLISHED, QUOTED
+from fedlatest.report import PublishedCurve, RunRecord
+from tests.recipes import made_up
+from tests.recipes.made_up import Shape, falling, flat, rising, verdicts, wave
 
-Numbers = npt.NDArray[np.float64]
-Shape = Callable[[Numbers], Numbers]
-
-
-def record(
-    changes: str, *, accuracy: Shape, loss: Shape, rounds: int = 4000, seeds: int = 1, status: str = "finished"
-) -> RunRecord:
-    """A run evaluated every 20 rounds; seed s is 0.0001 s more accurate."""
-    at = np.arange(0, rounds + 1, 20, dtype=float)
-    rows = [
-        Row(seed, int(at[i]), 0.0, float(loss(at)[i]), 0.9, 1.0, float(accuracy(at)[i]) + 0.0001 * seed)
-        for seed in range(seeds)
-        for i in range(len(at))
-    ]
-    values = {**run(changes).values, "rounds": rounds}
-    config = {"algorithm": {"name": values["algorithm"]}, "rounds": rounds, "recipe": values}
-    return RunRecord(Path("anywhere") / run(changes).name, {"status": status, "config": config}, Metrics(rows))
+MEANS, SWINGS, ARRIVALS = MNIST.means, MNIST.swings, MNIST.arrivals
 
 
-def falling(end: float, rate: float = 300) -> Shape:
-    return lambda rounds: end + 2 * np.exp(-rounds / rate)
-
-
-def rising(end: float, rate: float = 300) -> Shape:
-    return lambda rounds: end - 0.8 * np.exp(-rounds / rate)
-
-
-def wave(middle: float, swing: float, length: float) -> Shape:
-    """A triangle between middle - swing/2 and middle + swing/2."""
-    return lambda rounds: middle + swing * (np.abs((rounds / length) % 1 - 0.5) * 2 - 0.5)
+record = partial(made_up.record, run, rounds=4000, every=20)
 
 
 def jagged(end: float, height: float) -> Shape:
@@ -69,10 +44,10 @@ def paper(**changed: float) -> dict[str, RunRecord]:
     now = USUAL | changed
     end = 0.30 * now["ratio"]
     runs = [record("algorithm=sequential", accuracy=rising(0.92), loss=falling(0.30))]
-    for period, digits in SETTINGS:
-        where = setting(period, digits)
-        swing = now["swing"] * (1 + now["growth"] * (0.1 * digits + 0.01 * period) / 3)
-        waving = wave(0.85, swing, now["length"] * period)
+    for pattern in SETTINGS:
+        where = pattern.changes
+        swing = now["swing"] * (1 + now["growth"] * (0.1 * pattern.digits + 0.01 * pattern.period) / 3)
+        waving = wave(0.85, swing, now["length"] * pattern.period)
         runs += [
             record(where, accuracy=rising(0.915, now["rate"]), loss=falling(end), seeds=2),
             record(f"local_steps=1 {where}", accuracy=rising(0.89), loss=falling(0.45, now["slow"])),
@@ -89,11 +64,7 @@ def paper(**changed: float) -> dict[str, RunRecord]:
     for step in FEDADAM_STEPS:
         waving = wave(0.8, now["adam"], 200)
         runs.append(record(f"algorithm=fedadam server_step={step}", accuracy=waving, loss=falling(step + 0.4)))
-    return recognise(runs)
-
-
-def verdicts(claims: list[Claim]) -> dict[str, bool | None]:
-    return {claim.claim: claim.holds for claim in claims if claim.group == STATEMENTS}
+    return MNIST.recognise(runs)
 
 
 def test_all_statements_hold_of_the_paper_as_it_is_told() -> None:
@@ -133,15 +104,20 @@ def test_a_statement_is_judged_by_all_its_runs_or_not_at_all() -> None:
     judged = {text.split(" (")[0]: holds for text, holds in said.items()}
     assert judged["FedLaAvg approaches sequential SGD"] is None
     assert judged["the number of clients matters little"] is True
+    assert judged["they oscillate more for larger D"] is True  # that is about E = 100 alone
+    del runs[run("algorithm=fedprox period=200").name]
+    said = verdicts(mnist_claims(runs))
+    assert said["they oscillate more for larger E"] is None
+    assert said["they oscillate more for larger D"] is True
     assert verdicts(mnist_claims({})) == {}
 
 
 def test_short_runs_are_not_judged() -> None:
-    short = recognise([record("", accuracy=rising(0.9), loss=falling(0.3), rounds=400)])
+    short = MNIST.recognise([record("", accuracy=rising(0.9), loss=falling(0.3), rounds=400)])
     assert mnist_claims(short) == []
     whole = list(paper().values())
     for runs in ([*whole, *short.values()], [*short.values(), *whole]):  # of two, the whole one is taken
-        assert mnist_claims(recognise(runs)) == mnist_claims(paper())
+        assert mnist_claims(MNIST.recognise(runs)) == mnist_claims(paper())
 
 
 def test_runs_are_recognised_by_what_they_are() -> None:
@@ -150,11 +126,7 @@ def test_runs_are_recognised_by_what_they_are() -> None:
     cut = record("algorithm=fedavg", accuracy=rising(0.9), loss=falling(0.3), status="running")
     other = record("algorithm=fedsgd learning_rate=0.0115", accuracy=rising(0.9), loss=falling(0.3))
     listed = mine._replace(manifest={"status": "finished", "config": {"recipe": {"layers": [1, 2]}}})
-    assert recognise([mine, cut, other, listed]) == {"fedavg-period=50": mine}
-
-
-def flat(level: float, swing: float = 0.0) -> Shape:
-    return wave(level, swing, 200)
+    assert MNIST.recognise([mine, cut, other, listed]) == {"fedavg-period=50": mine}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +142,7 @@ def flat(level: float, swing: float = 0.0) -> Shape:
 )
 def test_against_the_quoted_numbers(changes: str, mean: float, swing: float, expected: dict[str, bool]) -> None:
     """Tolerances: 0.004 for FedLaAvg and sequential SGD, 0.012 for those that oscillate; swing within 1.6 times."""
-    found = mnist_claims(recognise([record(changes, accuracy=flat(mean, swing), loss=falling(0.3))]))
+    found = mnist_claims(MNIST.recognise([record(changes, accuracy=flat(mean, swing), loss=falling(0.3))]))
     assert {claim.group: claim.holds for claim in found if claim.group != STATEMENTS} == expected
 
 
@@ -184,7 +156,7 @@ def test_arrival_within_a_fifth() -> None:
         [claim] = [
             claim
             for claim in mnist_claims(
-                recognise([record("", accuracy=climbing_at(arrival), loss=falling(0.3), seeds=2)])
+                MNIST.recognise([record("", accuracy=climbing_at(arrival), loss=falling(0.3), seeds=2)])
             )
             if claim.group == ARRIVALS
         ]
@@ -196,22 +168,33 @@ def test_a_history_at_hand_replaces_the_quoted_numbers() -> None:
     """Rounds beyond 4000 do not count; late is (3000, 4000]."""
     rounds = np.array([0, 3000, 3500, 4000, 5000])
     curve = PublishedCurve(rounds, np.ones(5), np.array([0.1, 0.91, 0.92, 0.94, 0.5]))
-    summary = summarise(curve)
+    summary = PUBLISHED.summarise(curve)
     assert summary.mean == pytest.approx(0.93)
     assert summary.swing == pytest.approx(0.02)
     assert summary.stays_above == 3000
     key = ("FedAvg", "E50_alpha0.1")
-    assert summaries({key: curve})[key] == summary
-    assert summaries({})[key] == QUOTED[key]
-    assert behind({key: curve, ("Other", "x"): curve}) == {"fedavg-period=50": curve}
+    assert PUBLISHED.summaries({key: curve})[key] == summary
+    assert PUBLISHED.summaries({})[key] == QUOTED[key]
+    assert PUBLISHED.behind({key: curve, ("Other", "x"): curve}) == {"fedavg-period=50": curve}
 
 
 def test_a_history_that_ends_early_or_begins_late_is_not_compared() -> None:
     key = ("FedLaAvg", "E100_alpha0.1")
     for rounds in ([0, 20], [5000, 6000], [0, 5000]):
         curve = PublishedCurve(np.array(rounds), np.ones(2), np.full(2, 0.5))
-        assert summaries({key: curve})[key] == QUOTED[key]
+        assert PUBLISHED.summaries({key: curve})[key] == QUOTED[key]
         assert mnist_claims(paper(), {key: curve}) == mnist_claims(paper())
+
+
+def test_sequential_sgd_of_another_task_is_not_compared() -> None:
+    """The authors call it the same in every task; what else is at hand tells whose it is."""
+    rounds = np.arange(0, 4001, 20)
+    curve, key = PublishedCurve(rounds, np.ones(201), np.full(201, 0.75)), ("SGD", "C10")
+    other = {key: curve, ("FedAvg", "E120_fv0"): curve}
+    assert PUBLISHED.behind(other) == {}
+    assert PUBLISHED.summaries(other)[key] == QUOTED[key]
+    own = {key: curve, ("FedAvg", "E100_alpha0.1"): curve}
+    assert set(PUBLISHED.behind(own)) == {"sequential", "fedavg"}
 
 
 def test_a_published_run_that_never_arrives() -> None:

@@ -7,8 +7,20 @@ import pytest
 from PIL import Image
 
 from fedlatest import RunFolder, RunFolderError, diurnal, fedavg, fedlaavg, sequential, simulate
-from fedlatest.report import Line, PublishedCurve, RunRecord, draw_availability, draw_panels, draw_round, read_runs
-from fedlatest.report.pictures import _available, _by_label
+from fedlatest.report import (
+    Line,
+    PublishedCurve,
+    RunRecord,
+    draw_availability,
+    draw_panels,
+    draw_round,
+    draw_sleep,
+    read_runs,
+)
+from fedlatest.report.pictures import ASLEEP, _available, _by_label
+from fedlatest.runs import ClientRecord
+from fedlatest.runs.clients import load_clients, save_clients
+from fedlatest.runs.files import save_npz
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(8, seed=1)
@@ -69,6 +81,55 @@ def test_one_round(runs: dict[str, RunRecord], tmp_path: Path) -> None:
     assert colours(path)[0xD5, 0x5E, 0x00] > 20  # the two that take part
     with pytest.raises(RunFolderError, match=r"round=20: .* has rounds 0 \.\. 19"):
         draw_round(runs["fedlaavg"], tmp_path / "round.png", round=20)
+
+
+def days(run: RunRecord, start: float) -> ClientRecord:
+    """The run's clients, with one tweet each at noon and windows of eight hours, all from the same hour on."""
+    clients = RunFolder(run.path).clients()
+    assert clients is not None
+    assert clients.sent.shape == (0, 96)
+    sent = np.zeros((8, 96), np.uint16)
+    sent[:, 48] = np.arange(8)  # the first sent none
+    return clients._replace(sent=sent, window=np.tile(np.array([start, 8], np.float32), (8, 1)))
+
+
+def test_sleep_across_midnight(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    """Windows from 20:00 to 4:00 are as large as those from 0:00 to 8:00, and at both ends of the picture."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run = runs["fedlaavg"]._replace(path=folder)
+    columns = {}
+    for start in (0.0, 20.0):
+        save_clients(folder / "clients.npz", days(runs["fedlaavg"], start))
+        pixels = np.asarray(Image.open(draw_sleep(run, tmp_path / "sleep.png")).convert("RGB"))
+        colour = [int(ASLEEP[i : i + 2], 16) for i in (1, 3, 5)]
+        columns[start] = (pixels == colour).all(axis=-1)[: pixels.shape[0] // 2].sum(axis=0)
+    early, late = columns[0.0] > 0, columns[20.0] > 0
+    assert abs(int(early.sum()) - int(late.sum())) <= 3
+    middle = (np.flatnonzero(early)[0] + np.flatnonzero(late)[-1]) // 2
+    assert late[:middle].any()
+    assert late[middle:].any()
+    assert not early[middle:].any()
+
+
+def test_clients_without_a_time_of_day(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="its samples have no time of day, or its clients no daily window"):
+        draw_sleep(runs["fedlaavg"], tmp_path / "sleep.png")
+
+
+def test_older_folders_are_read(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    """Those that were written before times of day were noted; what every folder has must be there."""
+    new = days(runs["fedlaavg"], 0.0)
+    arrays = new._asdict()
+    save_npz(tmp_path / "old.npz", {name: arrays[name] for name in arrays if name not in ("sent", "window")})
+    old = load_clients(tmp_path / "old.npz")
+    assert (old.sent.shape, old.window.shape) == ((0, 96), (0, 2))
+    np.testing.assert_array_equal(old.available, new.available)
+    save_clients(tmp_path / "new.npz", new)
+    np.testing.assert_array_equal(load_clients(tmp_path / "new.npz").sent, new.sent)
+    save_npz(tmp_path / "broken.npz", {"labels": new.labels})
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        load_clients(tmp_path / "broken.npz")
 
 
 def test_sequential_has_no_clients_to_show(runs: dict[str, RunRecord], tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from fedlatest.runs import RunFolder
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="mnist: the paper's convex task.")],
+    paper: Annotated[str, typer.Argument(help="mnist: the paper's convex task; sentiment140: the other.")],
     figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be given several times.")] = None,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 .. N-1.")] = 1,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; the paper's if not given.")] = None,

@@ -87,6 +87,14 @@ class Recipe:
     """KEY=VALUE overrides -> experiments; the first key that makes no sense raises a ConfigError."""
     defaults: Mapping[str, Any]
 
+    def named(self, changes: str) -> Experiment:
+        """The one experiment that some KEY=VALUE, separated by spaces, make of the defaults, named by them."""
+        [experiment] = self.experiments(changes.split())
+        values = experiment.values
+        told = [change for change in changes.split() if values[key_of(change)] != self.defaults.get(key_of(change))]
+        named = [change for change in told if key_of(change) != "algorithm"]
+        return Experiment("-".join([values["algorithm"], *named]), values)
+
 
 def key_of(override: str) -> str:
     """The key of a KEY=VALUE."""

@@ -1,10 +1,10 @@
 """Every MNIST figure of the paper, one function a figure (Section "Results in the Convex Case" and its supplement)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from fedlatest.recipes.experiment import Experiment, key_of
-from fedlatest.recipes.figure import Curve, Figure, Panel
+from fedlatest.recipes.figure import Curve, Figure, Panel, comparison, line
 from fedlatest.recipes.mnist import mnist
 
 
@@ -14,31 +14,38 @@ class Pattern(NamedTuple):
     period: int  # E: rounds in a block
     digits: int  # D: digits whose clients are available in the first block
 
+    @property
+    def changes(self) -> str:
+        """The KEY=VALUE that make it of the default."""
+        return f"period={self.period} digits={self.digits}"
 
+    def __str__(self) -> str:
+        return f"E={self.period}, D={self.digits}"
+
+
+run = mnist.named
+one = partial(line, mnist)
 SETTINGS = (Pattern(100, 3), Pattern(100, 5), Pattern(50, 1), Pattern(100, 1), Pattern(200, 1))
 FEDADAM_STEPS = (0.0003, 0.001, 0.003, 0.01, 0.03)
 
 
 def availability() -> Figure:
     """Training loss and test accuracy of every algorithm under the paper's five availability settings."""
-    panels = tuple(Panel(f"E = {period}, D = {digits}", comparison(period, digits)) for period, digits in SETTINGS)
+    panels = tuple(Panel(_title(where), comparison(mnist, where.changes)) for where in SETTINGS)
     return Figure("availability", "MNIST under intermittent availability", panels)
 
 
 def chart() -> Figure:
     """Who is available when: blocks of E rounds, the clients of digits 0 .. D - 1 first, then the others."""
-    shown = ((100, 1), (100, 3), (50, 1))
-    panels = tuple(
-        Panel(f"E = {period}, D = {digits}", (one("FedLaAvg", setting(period, digits)),)) for period, digits in shown
-    )
+    shown = (Pattern(100, 1), Pattern(100, 3), Pattern(50, 1))
+    panels = tuple(Panel(_title(where), (one("FedLaAvg", where.changes),)) for where in shown)
     return Figure("chart", "Who is available when, by digit", panels, kind="availability")
 
 
 def illustration() -> Figure:
     """One round of FedLaAvg: who took part, and whose latest update was reused."""
-    return Figure(
-        "illustration", "One round of FedLaAvg", (Panel("", (one("FedLaAvg", setting(100, 3)),)),), kind="round"
-    )
+    panel = Panel("", (one("FedLaAvg", Pattern(100, 3).changes),))
+    return Figure("illustration", "One round of FedLaAvg", (panel,), kind="round")
 
 
 def clients() -> Figure:
@@ -57,7 +64,9 @@ def more() -> Figure:
     """Beyond the paper's figures: (E, D) = (50, 5), and FedAdam, whose server step is searched."""
     fedadam = Curve("FedAdam", tuple(run(f"algorithm=fedadam server_step={step}") for step in FEDADAM_STEPS))
     rivals = (one("FedAvg", "algorithm=fedavg"), one("FedLaAvg, C = 10", ""), fedadam)
-    return Figure("more", "More settings", (Panel("E = 50, D = 5", comparison(50, 5)), Panel("E = 100, D = 1", rivals)))
+    where = Pattern(50, 5)
+    panels = (Panel(_title(where), comparison(mnist, where.changes)), Panel(_title(Pattern(100, 1)), rivals))
+    return Figure("more", "More settings", panels)
 
 
 def sequential() -> Figure:
@@ -75,34 +84,5 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def comparison(period: int, digits: int) -> tuple[Curve, ...]:
-    """All algorithms in one availability setting; sequential SGD knows no availability."""
-    where = setting(period, digits)
-    return (
-        one("FedSGD", f"algorithm=fedsgd {where}"),
-        one("FedAvg", f"algorithm=fedavg {where}"),
-        one("FedProx", f"algorithm=fedprox {where}"),
-        one("Naive", f"algorithm=naive {where}"),
-        one("FedLaAvg, C = 1", f"local_steps=1 {where}"),
-        one("FedLaAvg, C = 10", where),
-        one("Sequential SGD", "algorithm=sequential"),
-    )
-
-
-def setting(period: int, digits: int) -> str:
-    """The changes that make an availability setting of the default one."""
-    return f"period={period} digits={digits}"
-
-
-def one(label: str, changes: str) -> Curve:
-    """A line made by one experiment."""
-    return Curve(label, (run(changes),))
-
-
-def run(changes: str) -> Experiment:
-    """The paper's default with some KEY=VALUE changes, and named by them."""
-    [experiment] = mnist.experiments(changes.split())
-    values = experiment.values
-    told = [change for change in changes.split() if values[key_of(change)] != mnist.defaults.get(key_of(change))]
-    named = [change for change in told if key_of(change) != "algorithm"]
-    return Experiment("-".join([values["algorithm"], *named]), values)
+def _title(where: Pattern) -> str:
+    return str(where).replace("=", " = ")

@@ -1,4 +1,4 @@
-"""Pictures of who is there: the availability chart, and one round of FedLaAvg."""
+"""Pictures of who is there: the availability chart, clients asleep, and one round of FedLaAvg."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,9 @@ from fedlatest.report.records import RunRecord
 from fedlatest.runs import ClientRecord, RunFolder
 
 HERE, CHOSEN, AWAY, OLD = "#E69F00", "#D55E00", "#8A8F98", "#00224E"
+ASLEEP, SENT = "#F3C766", "#00224E"
 MOST_ROUNDS_SHOWN = 800
+MOST_CLIENTS_SHOWN = 40
 
 
 def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str = "") -> Path:
@@ -37,6 +39,42 @@ def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str =
         ]
         figure.legend(handles=kinds, loc="outside lower center", ncols=2, frameon=False)
         return save(figure, path)
+
+
+def draw_sleep(run: RunRecord, path: Path, *, title: str = "") -> Path:
+    """Clients' days, a row each, by the start of their windows: when their samples were made, and when they are here.
+
+    Of many clients, some at equal steps of that order are shown.
+    """
+    clients = _clients(run)
+    if not (clients.sent.size and clients.window.size):
+        raise RunFolderError(f"{run.path}: its samples have no time of day, or its clients no daily window")
+    order = np.argsort(clients.window[:, 0], kind="stable")
+    shown = order[np.linspace(0, order.size - 1, min(order.size, MOST_CLIENTS_SHOWN)).round().astype(int)]
+    with canvas(7.5, 1.4 + 0.11 * shown.size) as figure:
+        [axes] = figure.subplots(1, 1, squeeze=False)[0]
+        for row, (start, length) in enumerate(clients.window[shown].tolist()):
+            axes.broken_barh(hours_of(start, length), (row - 0.4, 0.8), color=ASLEEP, linewidth=0)
+        rows, quarters = np.nonzero(clients.sent[shown])
+        counts = clients.sent[shown][rows, quarters]
+        axes.scatter((quarters + 0.5) / 4, rows, s=_area(counts), color=SENT, alpha=0.7, linewidths=0, zorder=2)
+        axes.set(xlim=(0, 24), ylim=(shown.size - 0.4, -0.6), xlabel="time of day")
+        axes.set_ylabel(f"{shown.size} of {order.size} clients" if shown.size < order.size else "clients")
+        axes.set_xticks(range(0, 25, 3), [f"{hour}:00" for hour in range(0, 25, 3)])
+        axes.set_yticks([])
+        axes.set_title(title or "When clients' samples were made, and when they are available", loc="left")
+        figure.legend(handles=_sleep_legend(counts), loc="outside lower center", ncols=4, frameon=False)
+        return save(figure, path)
+
+
+def hours_of(start: float, length: float) -> list[tuple[float, float]]:
+    """A daily window as (begin, length) within one day, in hours: two pieces where it runs across midnight.
+
+    >>> hours_of(22, 8), hours_of(1, 8)
+    ([(22, 2), (0, 6)], [(1, 8)])
+    """
+    before = min(length, 24 - start)
+    return [(start, before)] if before == length else [(start, before), (0, length - before)]
 
 
 def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: str = "") -> Path:
@@ -62,6 +100,23 @@ def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: s
         said = f"{chosen.sum()} clients send a new update; the latest updates of {reused} others count too"
         axes.set_title(title or f"{run.title}, round {round}: {said}", loc="left")
         return save(figure, path)
+
+
+def _area(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Of a dot, in square points: more samples are a larger dot, up to the height of two rows."""
+    return np.minimum(4.0 * np.asarray(counts), 80)
+
+
+def _sleep_legend(counts: npt.NDArray[np.uint16]) -> list[Patch | Line2D]:
+    most = int(counts.max(initial=1))
+    sizes = sorted({1, round(most**0.5), most})
+    dots = [
+        Line2D([], [], marker="o", linestyle="", color=SENT, alpha=0.7, markeredgewidth=0, label=f"{size}",
+               markersize=float(np.sqrt(_area(size))))
+        for size in sizes
+    ]  # fmt: skip
+    dots[-1].set_label(f"{sizes[-1]} samples within a quarter of an hour")
+    return [Patch(facecolor=ASLEEP, label="available"), *dots]
 
 
 def _dots(

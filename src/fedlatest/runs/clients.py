@@ -9,6 +9,7 @@ import numpy.typing as npt
 from fedlatest.runs.files import load_npz, save_npz
 
 MOST_ROWS, MOST_COLUMNS = 120, 400
+QUARTERS = 24 * 4  # of an hour, in a day
 
 
 class ClientRecord(NamedTuple):
@@ -17,6 +18,9 @@ class ClientRecord(NamedTuple):
     Row i of the picture is about the clients order[row_edges[i] : row_edges[i + 1]], column j about the rounds
     column_edges[j] .. column_edges[j + 1] - 1; a cell is 255 times the share of those (client, round) pairs in which
     the client was available. `order` sorts clients by label.
+
+    `sent` and `window` hold no row where samples have no time of day, clients no daily window; folders written before
+    they were noted lack them, and are read as if so.
     """
 
     labels: npt.NDArray[np.int32]  # [N] the label a client holds most of; all 0 where labels are not classes
@@ -25,6 +29,8 @@ class ClientRecord(NamedTuple):
     row_edges: npt.NDArray[np.int64]
     column_edges: npt.NDArray[np.int64]
     available: npt.NDArray[np.uint8]  # [rows, columns]
+    sent: npt.NDArray[np.uint16] = np.zeros((0, QUARTERS), np.uint16)  # [N, 96] samples by quarter of an hour
+    window: npt.NDArray[np.float32] = np.zeros((0, 2), np.float32)  # [N, 2] when it begins, how long it is, in hours
 
 
 def edges(length: int, most: int) -> npt.NDArray[np.int64]:
@@ -43,4 +49,4 @@ def save_clients(path: Path, clients: ClientRecord) -> None:
 
 def load_clients(path: Path) -> ClientRecord:
     """Load what `save_clients` wrote."""
-    return ClientRecord(*load_npz(path, ClientRecord._fields))
+    return ClientRecord(*load_npz(path, ClientRecord._fields, ClientRecord._field_defaults))

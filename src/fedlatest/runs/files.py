@@ -93,11 +93,14 @@ def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     write_atomically(path, write)
 
 
-def load_npz(path: Path, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
-    """The named arrays of a .npz; nothing in it is executed."""
+def load_npz(
+    path: Path, names: Sequence[str], defaults: Mapping[str, np.ndarray[Any, Any]] | None = None
+) -> list[np.ndarray[Any, Any]]:
+    """The named arrays of a .npz, or the defaults of those that it lacks; nothing in it is executed."""
+    absent = defaults or {}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            return [content[name] for name in names]
+            return [absent[name] if name in absent and name not in content else content[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
 

@@ -1,0 +1,148 @@
+"""Judging a paper by runs: its statements, and our numbers beside the published ones."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlatest.recipes.experiment import Experiment
+from fedlatest.recipes.histories import Check, Histories, History, Setting
+from fedlatest.recipes.published import Key, PublishedRuns, Summary
+from fedlatest.report import TITLES, Claim, PublishedCurve, RunRecord
+from fedlatest.report.curve import stays_above
+
+STATEMENTS = "What the paper says"
+STEADY = ("FedLaAvg", "FedLaAvg_C1", "SGD")  # as the authors call them; the others oscillate
+_IGNORED = {"rounds", "evaluate_every", "partition_seed"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a paper: what was run, what is said of it, and the published numbers."""
+
+    named: Callable[[str], Experiment]
+    """KEY=VALUE changes to the paper's default -> the experiment."""
+    experiments: Mapping[str, Experiment]
+    """By name."""
+    settings: Sequence[Setting]
+    where: Callable[[Mapping[str, Any]], str]
+    """An experiment's values -> its setting in words; empty where it has none."""
+    checks: Mapping[str, Check]
+    """By the statement that they check."""
+    published: PublishedRuns
+    tolerances: tuple[float, float]
+    """How far mean test accuracies may be apart: of runs that are steady, of the others."""
+    data: str = ""
+    """The data that the published numbers are of: only runs on them are judged by these; if empty, all runs are."""
+
+    @property
+    def means(self) -> str:
+        """The heading over mean test accuracies."""
+        steady, others = self.tolerances
+        rounds = f"Mean test accuracy over rounds {self.published.window}"
+        return self._heading(f"{rounds}: within {steady:g} for FedLaAvg and sequential SGD, {others:g} for the rest")
+
+    @property
+    def swings(self) -> str:
+        """The heading over swings."""
+        return self._heading(
+            "Swing, largest minus smallest test accuracy there: within a factor of 1.6, or inside the range of seeds"
+        )
+
+    @property
+    def arrivals(self) -> str:
+        """The heading over rounds of arrival."""
+        level = self.published.level
+        return self._heading(f"Round from which test accuracy stays at or above {level:.2f}: within 20%")
+
+    def recognise(self, runs: Iterable[RunRecord]) -> dict[str, RunRecord]:
+        """The finished runs that are the paper's experiments, by their name, whatever their folders are called."""
+        names = {_identity(experiment.values): name for name, experiment in self.experiments.items()}
+        finished = [run for run in runs if run.manifest["status"] == "finished" and _identity(run.recipe) in names]
+        finished.sort(key=lambda run: (self._is_whole(run), len(run.metrics.seeds)))  # of several, the last is taken
+        return {names[_identity(run.recipe)]: run for run in finished}
+
+    def claims(self, runs: Mapping[str, RunRecord], published: Mapping[Key, PublishedCurve]) -> list[Claim]:
+        """Every claim about which the runs, by name, can say something: those that have the paper's rounds."""
+        ours = {name: self._history(run) for name, run in runs.items() if self._is_whole(run)}
+        theirs = self.published.histories(published)
+        claims = [self._statement(text, check, ours, theirs) for text, check in self.checks.items()]
+        judged = {name for name, run in runs.items() if not self.data or _data(run) == self.data}
+        numbers = self._against_published(ours, self.published.summaries(published), judged)
+        return [*(claim for claim in claims if claim), *numbers]
+
+    def _heading(self, text: str) -> str:
+        return f"{text}; published on the full {self.data} data, runs on others are not judged" if self.data else text
+
+    def _is_whole(self, run: RunRecord) -> bool:
+        return run.rounds == self.published.window.last
+
+    def _history(self, run: RunRecord) -> History:
+        losses, accuracies = (run.metrics.column(name) for name in ("train_loss", "test_accuracy"))
+        return History(run.metrics.rounds, losses, accuracies, self.published.window)
+
+    def _statement(
+        self, text: str, check: Check, ours: Mapping[str, History], theirs: Mapping[str, History]
+    ) -> Claim | None:
+        """A statement is judged by all the runs that it is about, or not at all."""
+        asked = Histories(ours, self.named, self.settings)
+        found, published = check(asked), check(Histories(theirs, self.named, self.settings))
+        if found is None:
+            return None
+        said = "" if published is None else published.text + ("" if published.holds else " (does not hold either)")
+        return Claim(STATEMENTS, text, found.text, said, None if asked.missing else found.holds)
+
+    def _against_published(
+        self, ours: Mapping[str, History], summaries: Mapping[Key, Summary], judged: Set[str]
+    ) -> list[Claim]:
+        """Our number, theirs, and whether they agree as closely as such runs can be expected to."""
+        keys = {name: key for name, key in self.published.names.items() if name in ours and key in summaries}
+        arriving = [name for name, (algorithm, _) in keys.items() if algorithm == "FedLaAvg"]
+        compared = [(name, compare) for compare in (self._mean, self._swing) for name in keys]
+        compared += [(name, self._arrival) for name in arriving]
+        claims = [(name, compare(name, ours[name], summaries[keys[name]])) for name, compare in compared]
+        return [claim if name in judged else claim._replace(holds=None) for name, claim in claims]
+
+    def _mean(self, name: str, history: History, theirs: Summary) -> Claim:
+        tolerance = self.tolerances[0 if self.published.names[name][0] in STEADY else 1]
+        close = abs(history.accuracy - theirs.mean) <= tolerance
+        apart = round(history.accuracy - theirs.mean, 4) + 0.0  # no minus before a zero
+        measured = f"{history.accuracy:.4f} ({apart:+.4f})"
+        return Claim(self.means, self._what(name), measured, f"{theirs.mean:.4f}", close)
+
+    def _swing(self, name: str, history: History, theirs: Summary) -> Claim:
+        seeds = history.swings
+        alike = theirs.swing / 1.6 <= seeds.mean() <= 1.6 * theirs.swing or seeds.min() <= theirs.swing <= seeds.max()
+        measured = f"{seeds.mean():.4f} ({seeds.min():.4f} to {seeds.max():.4f})"
+        return Claim(self.swings, self._what(name), measured, f"{theirs.swing:.4f}", bool(alike))
+
+    def _arrival(self, name: str, history: History, theirs: Summary) -> Claim:
+        rounds = [stays_above(history.rounds, curve, self.published.level) for curve in history.test_accuracy]
+        near = np.isfinite(rounds).all() and abs(np.mean(rounds) / theirs.stays_above - 1) <= 0.2
+        measured = f"{_round(float(np.mean(rounds)))} ({_round(min(rounds))} to {_round(max(rounds))})"
+        return Claim(self.arrivals, self._what(name), measured, _round(theirs.stays_above), bool(near))
+
+    def _what(self, name: str) -> str:
+        """A run of the paper, as a row of a table names it."""
+        values = self.experiments[name].values
+        words = [TITLES[values["algorithm"]]]
+        if values["algorithm"] == "sequential":
+            batch = round(values["participation"] * values["num_clients"]) * values["batch_size"]
+            words.append(f"{values['local_steps']} steps of {batch}")
+        elif values["algorithm"] == "fedlaavg" and values["local_steps"] == 1:
+            words.append("C=1")
+        return ", ".join(filter(None, [*words, self.where(values)]))
+
+
+def _identity(values: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in values.items() if key not in _IGNORED}, sort_keys=True)
+
+
+def _data(run: RunRecord) -> str:
+    return str(run.manifest["data"]["name"])
+
+
+def _round(number: float) -> str:
+    return f"{number:.0f}" if np.isfinite(number) else "never"

@@ -1,0 +1,138 @@
+"""What the paper says of the non-convex case, each statement as a check with a number.
+
+A check is a function of histories, so the same one is put to our runs and, where they are at hand, to the published
+ones. Its thresholds are ours: the paper speaks in words. "In the end" is in the last tenth of the rounds.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedlatest.recipes.histories import Check, Found, Histories, History
+from fedlatest.recipes.judging import Task
+from fedlatest.recipes.published import Key
+from fedlatest.recipes.sentiment140_figures import FIGURES, NUMBERS, SETTINGS, SHARES, Day, run
+from fedlatest.recipes.sentiment140_published import PUBLISHED
+from fedlatest.recipes.statements import (
+    each,
+    fedprox_tracks_fedavg,
+    losses_end_alike,
+    more_steps_are_faster,
+    rivals_oscillate,
+    rivals_oscillate_more,
+    times,
+)
+from fedlatest.report import Claim, PublishedCurve, RunRecord
+
+LARGER_E = [Day(24, 0), Day(120, 0), Day(240, 0)]  # all that have alpha = 0
+SMALLER_ALPHA = [Day(120, 0.5), Day(120, 0.25), Day(120, 0)]
+BALANCED = [Day(120, 0.5)]
+
+
+def sentiment140_claims(
+    runs: Mapping[str, RunRecord], published: Mapping[Key, PublishedCurve] | None = None
+) -> list[Claim]:
+    """Every claim about which the runs, by name, can say something."""
+    return SENTIMENT140.claims(runs, published or {})
+
+
+def converges(runs: Histories) -> Found | None:
+    """It has learnt something, is steady in the end, and no worse than in the tenth before."""
+    found = runs.by_setting("")
+    if not found:
+        return None
+    swings = {where: float(history.swings.mean()) for where, history in found.items()}
+    gains = {where: history.accuracy - _accuracy_before(history) for where, history in found.items()}
+    learnt = [history.accuracy - float(history.test_accuracy[:, 0].mean()) for history in found.values()]
+    text = f"swing {each(swings, '.4f')}; mean minus that of the tenth before {each(gains, '+.4f')}"
+    return Found(text, max(swings.values()) < 0.015 and min(gains.values()) >= -0.01 and min(learnt) >= 0.05)
+
+
+def fedavg_is_as_good_where_balanced(runs: Histories) -> Found | None:
+    """Means at most 0.01 apart, and less than three times FedLaAvg's swing: what counts as oscillating elsewhere."""
+    plain, ours = runs.by_setting("algorithm=fedavg", BALANCED), runs.by_setting("", BALANCED)
+    if not (plain and ours):
+        return None
+    [theirs], [latest] = plain.values(), ours.values()
+    text = (
+        f"FedAvg {theirs.accuracy:.4f}, FedLaAvg {latest.accuracy:.4f}; "
+        f"swing {theirs.swings.mean():.4f} and {latest.swings.mean():.4f}"
+    )
+    return Found(text, abs(theirs.accuracy - latest.accuracy) <= 0.01 and times(theirs, latest) < 3)
+
+
+def fedavg_is_worse_at_alpha_0(runs: Histories) -> Found | None:
+    """Its mean test accuracy in the end is more than 0.01 below FedLaAvg's."""
+    plain, ours = runs.by_setting("algorithm=fedavg", LARGER_E), runs.by_setting("", LARGER_E)
+    below = {where: ours[where].accuracy - plain[where].accuracy for where in plain if where in ours}
+    if not below:
+        return None
+    return Found(f"lower by {each(below, '.4f')}", min(below.values()) > 0.01)
+
+
+def more_clients_are_faster(runs: Histories) -> Found | None:
+    """Rounds to a training loss that all of them reach: fewer with more clients, like N^-p with p of at least 0.25.
+
+    The loss is the largest of those that they end at; p is fitted to the logarithms. Theorem 4 has p = 1/2.
+    """
+    found = {number: history for number in NUMBERS if (history := runs.find(f"num_clients={number}"))}
+    if len(found) < 2:
+        return None
+    loss = max(history.loss for history in found.values())
+    rounds = {number: max(1.0, history.arrives_below(loss)) for number, history in found.items()}
+    power = float(np.polyfit(np.log(list(rounds)), np.log(list(rounds.values())), 1)[0])
+    fewer = all(np.diff(list(rounds.values())) < 0)
+    words = each({f"N={number}": reached for number, reached in rounds.items()}, ".0f")
+    return Found(f"training loss {loss:.4f} at round {words}: rounds ~ N^{power:.2f}", fewer and power <= -0.25)
+
+
+CHECKS: dict[str, Check] = {
+    "FedLaAvg converges in all settings (in the last tenth of the rounds test accuracy swings by under 0.015 and is on "
+    "average at most 0.01 below that of the tenth before, at least 0.05 above the start)": converges,
+    "FedSGD, FedAvg and FedProx oscillate at alpha = 0 (at least 3 times FedLaAvg's swing)": partial(
+        rivals_oscillate, settings=LARGER_E
+    ),
+    "they oscillate more for larger E": partial(rivals_oscillate_more, settings=LARGER_E),
+    "they oscillate more for smaller alpha": partial(rivals_oscillate_more, settings=SMALLER_ALPHA),
+    "at alpha = 0.5 FedAvg is as good as FedLaAvg (mean test accuracy within 0.01, less than 3 times its swing)": (
+        fedavg_is_as_good_where_balanced
+    ),
+    "at alpha = 0 FedAvg is worse than FedLaAvg (mean test accuracy lower by more than 0.01)": (
+        fedavg_is_worse_at_alpha_0
+    ),
+    "FedProx tracks FedAvg (training losses at most 5% apart)": fedprox_tracks_fedavg,
+    "ten local steps converge in fewer rounds than one (at most half)": more_steps_are_faster,
+    "more clients converge faster (rounds to a training loss that all reach, ~ N^-p with p of at least 0.25)": (
+        more_clients_are_faster
+    ),
+    "the share of participants matters little (training losses at most 5% apart)": partial(
+        losses_end_alike, named={f"participation {share}": f"participation={share}" for share in SHARES}, within=0.05
+    ),
+}
+
+
+def _accuracy_before(history: History) -> float:
+    """Mean test accuracy in the window before the last."""
+    return history._replace(window=history.window.before).accuracy
+
+
+def _where(values: Mapping[str, Any]) -> str:
+    if values["algorithm"] == "sequential":
+        return f"alpha={values['alpha']:g}"
+    return str(Day(values["rounds_per_day"], values["alpha"]))
+
+
+_IN_FIGURES = {experiment.name: experiment for figure in FIGURES.values() for experiment in figure().experiments}
+_SEQUENTIAL = run("algorithm=sequential participation=0.001 local_steps=1000")  # published too; hours of tiny steps
+SENTIMENT140 = Task(
+    named=run,
+    experiments={**_IN_FIGURES, _SEQUENTIAL.name: _SEQUENTIAL},
+    settings=SETTINGS,
+    where=_where,
+    checks=CHECKS,
+    published=PUBLISHED,
+    tolerances=(0.01, 0.02),
+    data="sentiment140",
+)
