@@ -73,15 +73,48 @@ def test_nonsense_values_are_refused_when_built(overrides: list[str], message: s
 
 @pytest.mark.parametrize("what", CHOICES)
 def test_every_choice_can_be_built(what: str) -> None:
-    """Each algorithm, availability model, partition and model, with its own defaults, on the digits."""
-    dealer = Dealer(load_digits())
+    """Each algorithm, availability model, partition and model, with its own defaults, on digits or on tweets."""
+    digits, tweets = Dealer(load_digits()), Dealer(generated_tweets(30))
     for name, factory in CHOICES[what].items():
         if "trace" in keywords(factory):
             continue  # needs a file
-        experiment = RECIPES["mnist"].experiments([f"{what}={name}", "num_clients=100"])[0]
+        recipe, dealer = ("tweets", tweets) if name in ("sleep", "account", "lstm") else ("mnist", digits)
+        experiment = RECIPES[recipe].experiments([f"{what}={name}", "num_clients=20"])[0]
         plan = experiment.plan(dealer)
-        assert plan.federation.num_clients == plan.availability.num_clients == 100
+        assert plan.federation.num_clients == plan.availability.num_clients == 20
         assert what != "algorithm" or plan.algorithm.name == name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("mnist", "model=lstm", "model=lstm: is for texts, which digits is not"),
+        ("mnist", "partition=account", "partition=account: is for texts, which digits is not"),
+        ("mnist", "availability=sleep", "availability=sleep: needs to know when samples were made"),
+        ("tweets", "model=logistic", "model=logistic: is not for texts; generated-tweets takes model=lstm"),
+        ("tweets", "partition=iid", "partition=iid: is not for texts; generated-tweets takes partition=account"),
+        ("tweets", "num_clients=31", "num_clients=31: give at least 1 and at most"),
+        ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
+        ("tweets", "window_hours=24", "window_hours=24.0: sleep lasts more than 0 and less than 24 hours"),
+        ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
+        ("tweets", "hidden=0", "hidden=0: a layer has at least one unit"),
+        ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
+    ],
+)
+def test_texts_and_numbers_are_not_mixed_up(recipe: str, override: str, message: str) -> None:
+    data = load_digits() if recipe == "mnist" else generated_tweets(30)
+    experiment = RECIPES[recipe].experiments(["num_clients=20", override])[0]
+    with pytest.raises(ConfigError) as error:
+        experiment.plan(Dealer(data))
+    assert message in str(error.value)
+
+
+def test_fedprox_is_milder_on_tweets() -> None:
+    """The paper's mu: 1.0 on MNIST, 0.01 on Sentiment140; unless one is named."""
+    [milder] = RECIPES["sentiment140"].experiments(["algorithm=fedprox"])
+    [told] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "mu=0.5"])
+    [usual] = RECIPES["mnist"].experiments(["algorithm=fedprox"])
+    assert (milder.values["mu"], told.values["mu"], usual.values["mu"]) == (0.01, 0.5, 1.0)
 
 
 def test_quickstart_runs_four_algorithms() -> None:

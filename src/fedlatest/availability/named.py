@@ -1,6 +1,6 @@
 """Availability by name, as recipes and the command line ask for it: each builder's keywords are its keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fedlatest.availability import chance, composition, patterns
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
+from fedlatest.data.sleep import sleep_window
 from fedlatest.errors import ConfigError, DataError
 
 
@@ -19,6 +20,7 @@ class Clients(NamedTuple):
     labels: npt.NDArray[np.int64]  # [N] each client's most frequent label
     num_labels: int
     seed: int
+    sent: Sequence[npt.NDArray[np.int32]] | None = None  # [N] when each client's samples were made, seconds of the day
 
     @property
     def num_clients(self) -> int:
@@ -59,6 +61,16 @@ def _windows(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int
     if not 0 < window_hours <= 24:
         raise ConfigError(f"window_hours={window_hours}: a window lasts more than 0 and at most 24 hours")
     start = np.random.default_rng(clients.seed).integers(0, patterns.SECONDS_PER_DAY, clients.num_clients) / 3600
+    return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
+
+
+def _sleep(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
+    """The quietest hours of each client's day, read off when its samples were made; rounds_per_day rounds are 24 h."""
+    if clients.sent is None:
+        raise ConfigError("availability=sleep: needs to know when samples were made; choose availability=windows")
+    if not 0 < window_hours < 24:
+        raise ConfigError(f"window_hours={window_hours}: sleep lasts more than 0 and less than 24 hours")
+    start = [sleep_window(sent, hours=window_hours) / 3600 for sent in clients.sent]
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 
 
@@ -117,6 +129,6 @@ def _check_share(name: str, share: float) -> None:
 AVAILABILITY: dict[str, Callable[..., Availability]] = {
     builder.__name__.removeprefix("_"): builder
     for builder in (
-        _always, _diurnal, _alternating, _windows, _bernoulli, _markov, _sine, _labels, _lifetime, _trace
+        _always, _diurnal, _alternating, _windows, _sleep, _bernoulli, _markov, _sine, _labels, _lifetime, _trace
     )
 }  # fmt: skip

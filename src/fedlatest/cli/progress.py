@@ -4,7 +4,16 @@ import signal
 from collections.abc import Sequence
 from types import FrameType
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from fedlatest.cli.app import err
@@ -81,6 +90,34 @@ class Bars:
                 self._progress.console.print(
                     f"about {duration(heard.seconds_left)} to go, {heard.bytes_needed / 2**30:.2f} GiB of memory"
                 )
+
+
+class Loading:
+    """A bar for each piece of loading data that takes a while."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:>24}"),
+            BarColumn(bar_width=30),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Loading":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._progress.stop()
+
+    def hear(self, what: str, done: int, total: int | None) -> None:
+        """Move the bar of one piece."""
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
 
 
 class ManyBars:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fedlatest.cli.app import app, err, out
 from fedlatest.cli.device import use_device
-from fedlatest.cli.progress import ManyBars, Stop, duration
+from fedlatest.cli.progress import Loading, ManyBars, Stop, duration
 from fedlatest.cli.report import write_report
 from fedlatest.cli.run import refuse_a_run_at
 from fedlatest.errors import ConfigError, RunFolderError
@@ -94,9 +94,9 @@ def _run(
     num_workers: int,
 ) -> None:
     """Run what is missing: side by side on an accelerator, in processes on a CPU."""
-    samples = reproduction.load(data)
+    with Loading() as loading:
+        dealer = Dealer(reproduction.load(data, listener=loading.hear))
     folders = [root / experiment.name for experiment in experiments]
-    dealer = Dealer(samples)
     accelerated = jax.default_backend() != "cpu"
     if accelerated:
         jobs = side_by_side(experiments, folders, dealer)

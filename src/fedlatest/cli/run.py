@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fedlatest.cli.app import app, err, out
 from fedlatest.cli.device import use_device
-from fedlatest.cli.progress import Bars, Stop
+from fedlatest.cli.progress import Bars, Loading, Stop
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import RECIPES, Dealer, Recipe
 from fedlatest.recipes.reproduction import REPRODUCTIONS
@@ -61,8 +61,11 @@ def run(
         raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
     numbers = _seeds(seed, seeds)
     use_device(device)
-    dealer = Dealer(chosen.load(data))
+    with Loading() as loading:
+        dealer = Dealer(chosen.load(data, listener=loading.hear))
     plans = [experiment.plan(dealer, numbers) for experiment in experiments]  # complains about nonsense early
+    for note in dealer.notes:
+        err.print(Text(note, style="yellow"), soft_wrap=True)
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     _refuse_what_is_in_the_way(root, folders, allowed=resume or force)

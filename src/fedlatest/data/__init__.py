@@ -8,7 +8,9 @@ from fedlatest.data.mnist import load_mnist
 from fedlatest.data.padding import Vocabulary, padded, vocabulary
 from fedlatest.data.partition import PARTITIONS, Partition, by_client, by_label, dirichlet, iid
 from fedlatest.data.samples import Samples
+from fedlatest.data.tweet_federation import tweet_federation
 from fedlatest.data.tweet_set import TweetSet, load_sentiment140
+from fedlatest.data.words import Sentences, Words
 
 __all__ = [
     "PARTITIONS",
@@ -16,8 +18,10 @@ __all__ = [
     "Federation",
     "Partition",
     "Samples",
+    "Sentences",
     "TweetSet",
     "Vocabulary",
+    "Words",
     "by_client",
     "by_label",
     "deal_accounts",
@@ -28,6 +32,7 @@ __all__ = [
     "load_mnist",
     "load_sentiment140",
     "padded",
+    "tweet_federation",
     "vocabulary",
     "write_generated",
 ]

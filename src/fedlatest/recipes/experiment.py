@@ -3,33 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from fedlatest.availability import Clients
-from fedlatest.data import Federation, Samples
+from fedlatest.data.listener import Listener
 from fedlatest.errors import ConfigError
-from fedlatest.models import softmax_cross_entropy
-from fedlatest.recipes.settings import keywords_of, make
+from fedlatest.recipes.dealer import Data, Dealer
+from fedlatest.recipes.settings import make, resolve
 from fedlatest.simulation import Plan, Result, Training, simulate_plan
 from fedlatest.simulation.plan import cohort_size
-
-
-class Dealer:
-    """Deals samples to clients, once for all experiments that deal alike: they then share one Federation."""
-
-    def __init__(self, samples: Samples) -> None:
-        self.samples = samples
-        self._dealt: dict[tuple[Any, ...], Federation] = {}
-
-    def deal(self, values: Mapping[str, Any]) -> Federation:
-        """The federation that the values name."""
-        keys = ("partition", "num_clients", "partition_seed", *keywords_of("partition", values))
-        how = tuple(values[key] for key in keys)
-        if how not in self._dealt:
-            labels, seed = self.samples.labels, values["partition_seed"]
-            partition = make("partition", values, labels=labels, num_clients=values["num_clients"], seed=seed)
-            self._dealt[how] = self.samples.deal(partition)
-        return self._dealt[how]
 
 
 @dataclass(frozen=True)
@@ -42,38 +23,41 @@ class Experiment:
     def plan(self, dealer: Dealer, seeds: Sequence[int] = (0,)) -> Plan:
         """The plan to simulate; nonsense among the values is complained about here."""
         values = self.values
-        if values["partition_seed"] < 0:
-            raise ConfigError(f"partition_seed={values['partition_seed']}: must be 0 or larger")
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
-        federation = dealer.deal(values)
-        clients = Clients(federation.client_labels(), federation.num_labels, values["partition_seed"])
-        num_features = dealer.samples.features.shape[1]
+        dealt = dealer.deal(values)
         return Plan(
-            federation=federation,
-            model=make("model", values, num_features=num_features, num_classes=federation.num_labels),
+            federation=dealt.federation,
+            model=make("model", values, **dealt.sizes),
             algorithm=make("algorithm", values),
-            availability=make("availability", values, clients=clients),
+            availability=make("availability", values, clients=dealt.clients),
             training=Training(
-                cohort_size(federation.num_clients, None, values["participation"]),
+                cohort_size(dealt.federation.num_clients, None, values["participation"]),
                 values["local_steps"],
                 values["batch_size"],
                 values["learning_rate"],
             ),
-            loss=softmax_cross_entropy,
+            loss=dealt.loss,
             rounds=values["rounds"],
             evaluate_every=values["evaluate_every"],
             seeds=tuple(seeds),
             config=dict(values),
         )
 
-    def run(self, samples: Samples, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:
+    def run(self, data: Data, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:
         """Simulate; the options are those of `simulate` (resume, force, listener, ...)."""
-        return simulate_plan(self.plan(Dealer(samples), seeds), out, **options)
+        return simulate_plan(self.plan(Dealer(data), seeds), out, **options)
 
     def with_values(self, **changes: Any) -> "Experiment":
         """The same experiment with some values changed."""
         return replace(self, values={**self.values, **changes})
+
+
+class Load(Protocol):
+    """Loads a data set from a folder that may have been named; a listener hears how far that is."""
+
+    def __call__(self, folder: Path | None, *, listener: Listener | None = None) -> Data:
+        """The data."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +66,7 @@ class Recipe:
 
     name: str
     summary: str
-    load: Callable[[Path | None], Samples]
+    load: Load
     experiments: Callable[[list[str]], list[Experiment]]
     """KEY=VALUE overrides -> experiments; the first key that makes no sense raises a ConfigError."""
     defaults: Mapping[str, Any]
@@ -94,6 +78,20 @@ class Recipe:
         told = [change for change in changes.split() if values[key_of(change)] != self.defaults.get(key_of(change))]
         named = [change for change in told if key_of(change) != "algorithm"]
         return Experiment("-".join([values["algorithm"], *named]), values)
+
+
+def resolve_with_everyone(
+    defaults: Mapping[str, Any], overrides: list[str], *, about_availability: set[str]
+) -> dict[str, Any]:
+    """The values of an experiment; participation of 1 means, as in the paper, that everyone is there in every round.
+
+    Unless something was said about availability.
+    """
+    values = resolve(defaults, overrides)
+    told = {key_of(override) for override in overrides}
+    if values["participation"] == 1 and not told & {"availability", *about_availability}:
+        return resolve(defaults, [*overrides, "availability=always"])
+    return values
 
 
 def key_of(override: str) -> str:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fedlatest.data import Samples
 from fedlatest.errors import DivergedError, FedlatestError
-from fedlatest.recipes.experiment import Dealer, Experiment
+from fedlatest.recipes.dealer import Data, Dealer
+from fedlatest.recipes.experiment import Experiment
 from fedlatest.simulation import Progress, simulate_together
 
 MOST_WORKERS = 8
@@ -55,7 +55,7 @@ def run_side_by_side(jobs: Sequence[Job], dealer: Dealer, seeds: Sequence[int], 
 
 
 def run_in_processes(
-    jobs: Sequence[Job], load: Callable[[], Samples], seeds: Sequence[int], hear: Hear, *, num_workers: int
+    jobs: Sequence[Job], load: Callable[[], Data], seeds: Sequence[int], hear: Hear, *, num_workers: int
 ) -> None:
     """Run jobs in worker processes, which hand each other their compiled programs through a folder."""
     waiting = list(enumerate(jobs))
@@ -106,7 +106,7 @@ def _play(
 
 
 @contextmanager
-def _workers(number: int, load: Callable[[], Samples], seeds: list[int]) -> Iterator[list[Connection]]:
+def _workers(number: int, load: Callable[[], Data], seeds: list[int]) -> Iterator[list[Connection]]:
     """Processes that each wait for jobs; at the end they have stopped, checkpointed if they were at work."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="fedlatest-programs-") as programs:
@@ -131,7 +131,7 @@ def _workers(number: int, load: Callable[[], Samples], seeds: list[int]) -> Iter
                         process.join()
 
 
-def _work(connection: Connection, load: Callable[[], Samples], seeds: list[int], programs: str) -> None:
+def _work(connection: Connection, load: Callable[[], Data], seeds: list[int], programs: str) -> None:
     """A worker: takes jobs until it is told to stop, or until nobody listens any more."""
     jax.config.update("jax_platforms", "cpu")
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # a user's own stands

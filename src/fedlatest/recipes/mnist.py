@@ -1,10 +1,11 @@
 """MNIST: one algorithm in one setting of the paper's convex task."""
 
+from pathlib import Path
 from typing import Any
 
-from fedlatest.data import load_mnist
-from fedlatest.recipes.experiment import Experiment, Recipe, key_of
-from fedlatest.recipes.settings import resolve
+from fedlatest.data import Samples, load_mnist
+from fedlatest.data.listener import Listener
+from fedlatest.recipes.experiment import Experiment, Recipe, resolve_with_everyone
 
 DEFAULTS: dict[str, Any] = {
     "algorithm": "fedlaavg",
@@ -25,17 +26,19 @@ DEFAULTS: dict[str, Any] = {
 
 
 def _experiments(overrides: list[str]) -> list[Experiment]:
-    values = resolve(DEFAULTS, overrides)
-    told = {key_of(override) for override in overrides}
-    if values["participation"] == 1 and not told & {"availability", "period", "digits"}:
-        values = resolve(DEFAULTS, [*overrides, "availability=always"])  # the paper: beta = 1 is everyone, every round
+    values = resolve_with_everyone(DEFAULTS, overrides, about_availability={"period", "digits"})
     return [Experiment(values["algorithm"], values)]
+
+
+def _load(folder: Path | None, *, listener: Listener | None = None) -> Samples:
+    del listener  # MNIST is small
+    return load_mnist(folder)
 
 
 mnist = Recipe(
     name="mnist",
     summary="one algorithm in one setting of the paper's MNIST task (defaults: the paper's)",
-    load=load_mnist,
+    load=_load,
     experiments=_experiments,
     defaults=DEFAULTS,
 )

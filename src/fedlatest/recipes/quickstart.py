@@ -5,6 +5,7 @@ from typing import Any
 
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.data import Samples, load_digits
+from fedlatest.data.listener import Listener
 from fedlatest.errors import ConfigError
 from fedlatest.recipes.experiment import Experiment, Recipe, key_of
 from fedlatest.recipes.settings import keywords, resolve
@@ -42,7 +43,8 @@ def _concerns(algorithm: str, key: str) -> bool:
     return not owners or algorithm in owners
 
 
-def _load(folder: Path | None) -> Samples:
+def _load(folder: Path | None, *, listener: Listener | None = None) -> Samples:
+    del listener  # nothing to wait for
     if folder is not None:
         raise ConfigError(f"data={folder}: quickstart brings its own data; leave --data out")
     return load_digits()

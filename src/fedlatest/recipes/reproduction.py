@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fedlatest.data import Samples
 from fedlatest.errors import ConfigError
-from fedlatest.recipes.experiment import Experiment
+from fedlatest.recipes.experiment import Experiment, Load
 from fedlatest.recipes.figure import Curve, Figure, unique
 from fedlatest.recipes.mnist import mnist
 from fedlatest.recipes.mnist_claims import MNIST, mnist_claims
@@ -38,7 +37,7 @@ class Reproduction:
 
     name: str
     title: str
-    load: Callable[[Path | None], Samples]
+    load: Load
     figures: Mapping[str, Callable[[], Figure]]
     recognise: Callable[[Iterable[RunRecord]], dict[str, RunRecord]]
     """Which of some runs are experiments of the paper, by the experiment's name."""

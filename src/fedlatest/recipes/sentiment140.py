@@ -1,11 +1,11 @@
 """Sentiment140: one algorithm in one setting of the paper's non-convex task."""
 
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from fedlatest.data import Samples
-from fedlatest.errors import ConfigError
-from fedlatest.recipes.experiment import Experiment, Recipe, key_of
+from fedlatest.data import load_sentiment140
+from fedlatest.recipes.experiment import Experiment, Recipe, key_of, resolve_with_everyone
 
 DEFAULTS: dict[str, Any] = {
     "algorithm": "fedlaavg",
@@ -26,32 +26,20 @@ DEFAULTS: dict[str, Any] = {
     "partition_seed": 0,
 }
 MU = 0.01  # the paper's for FedProx in this task
-_OF_SLEEP = {"rounds_per_day", "window_hours"}
 
 
-def _experiments(overrides: list[str]) -> list[Experiment]:
-    said = dict(override.split("=", 1) for override in overrides)
-    values = {**DEFAULTS, **({"mu": MU} if said.get("algorithm") == "fedprox" else {})}
-    for key, text in said.items():
-        if key not in values:
-            raise ConfigError(f"{key}: unknown key")
-        values[key] = type(values[key])(text)
-    told = {key_of(override) for override in overrides}
-    if values["participation"] == 1 and not told & {"availability", *_OF_SLEEP}:
-        values["availability"] = "always"  # the paper: beta = 1 is everyone, every round
-    if values["availability"] != "sleep":
-        values = {key: value for key, value in values.items() if key not in _OF_SLEEP}
+def experiments_of(defaults: Mapping[str, Any], overrides: list[str]) -> list[Experiment]:
+    """The one experiment that the overrides make of some defaults of this task."""
+    if "algorithm=fedprox" in overrides and not any(key_of(override) == "mu" for override in overrides):
+        overrides = [*overrides, f"mu={MU}"]
+    values = resolve_with_everyone(defaults, overrides, about_availability={"rounds_per_day", "window_hours"})
     return [Experiment(values["algorithm"], values)]
-
-
-def _load(folder: Path | None) -> Samples:
-    raise ConfigError(f"data={folder}: Sentiment140 cannot be dealt to clients yet")
 
 
 sentiment140 = Recipe(
     name="sentiment140",
     summary="one algorithm in one setting of the paper's Sentiment140 task (defaults: the paper's)",
-    load=_load,
-    experiments=_experiments,
+    load=load_sentiment140,
+    experiments=partial(experiments_of, DEFAULTS),
     defaults=DEFAULTS,
 )

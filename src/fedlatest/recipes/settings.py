@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import AVAILABILITY
-from fedlatest.data import PARTITIONS
+from fedlatest.data import PARTITIONS, deal_accounts
 from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
 
@@ -19,7 +19,7 @@ Factory = Callable[..., Any]
 CHOICES: dict[str, Mapping[str, Factory]] = {
     "algorithm": ALGORITHMS,
     "availability": AVAILABILITY,
-    "partition": PARTITIONS,
+    "partition": {**PARTITIONS, "account": deal_accounts},
     "model": MODELS,
 }
 COMMON: dict[str, type] = {
@@ -32,7 +32,7 @@ COMMON: dict[str, type] = {
     "evaluate_every": int,
     "partition_seed": int,
 }
-_GIVEN = {"clients", "labels", "num_clients", "seed", "num_features", "num_classes"}  # not a user's to set
+_GIVEN = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}  # not a user's to set
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 

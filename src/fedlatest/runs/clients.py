@@ -17,7 +17,7 @@ class ClientRecord(NamedTuple):
 
     Row i of the picture is about the clients order[row_edges[i] : row_edges[i + 1]], column j about the rounds
     column_edges[j] .. column_edges[j + 1] - 1; a cell is 255 times the share of those (client, round) pairs in which
-    the client was available. `order` sorts clients by label.
+    the client was available. `order` sorts clients by label, those of a label by the beginning of their window.
 
     `sent` and `window` hold no row where samples have no time of day, clients no daily window; folders written before
     they were noted lack them, and are read as if so.

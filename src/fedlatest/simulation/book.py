@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.availability import Availability
+from fedlatest.availability.patterns import SECONDS_PER_DAY, Windows
 from fedlatest.errors import DivergedError
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
-from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges
+from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, QUARTERS, edges
 from fedlatest.runs.files import load_tree
 from fedlatest.runs.metrics import as_written
 from fedlatest.runs.participation import pack
@@ -144,7 +145,9 @@ def describe(plan: Plan) -> ClientRecord:
     """Who the clients are, and a picture of when they are available (of the first seed)."""
     federation, rounds = plan.federation, plan.rounds
     labels = federation.client_labels() if federation.has_classes else np.zeros(federation.num_clients, np.int64)
-    order = np.argsort(labels, kind="stable").astype(np.int32)
+    clock = _by_the_clock(plan)
+    begins = clock["window"][:, 0] if "window" in clock else np.zeros_like(labels)
+    order = np.lexsort((begins, labels)).astype(np.int32)
     rows, columns = edges(federation.num_clients, MOST_ROWS), edges(rounds, MOST_COLUMNS)
     looked_at = np.unique(np.linspace(0, rounds - 1, min(rounds, MOST_ROUNDS_LOOKED_AT)).round().astype(np.int32))
     column_of = np.searchsorted(columns, looked_at, side="right") - 1
@@ -154,7 +157,24 @@ def describe(plan: Plan) -> ClientRecord:
     np.add.at(here.T, column_of, counts)
     pairs = np.diff(rows)[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
     picture = np.round(255 * here / pairs).astype(np.uint8)
-    return ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
+    who = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
+    return who._replace(**clock)
+
+
+def _by_the_clock(plan: Plan) -> dict[str, Any]:
+    """When clients' samples were made, and their windows of the day, where there is such a thing."""
+    found: dict[str, Any] = {}
+    federation, availability = plan.federation, plan.availability
+    if federation.second is not None:
+        made = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
+        owner = np.repeat(np.arange(federation.num_clients), federation.sizes)
+        counts = np.zeros((federation.num_clients, QUARTERS), np.int64)
+        np.add.at(counts, (owner, made), 1)
+        found["sent"] = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+    if isinstance(availability, Windows):
+        window = np.stack([availability.start, availability.length], axis=1) / 3600
+        found["window"] = window.astype(np.float32)
+    return found
 
 
 def _count(
