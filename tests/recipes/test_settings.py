@@ -3,7 +3,7 @@
 import pytest
 
 from fedlatest import ConfigError
-from fedlatest.data import load_digits
+from fedlatest.data import generated_tweets, load_digits
 from fedlatest.recipes import RECIPES, Dealer
 from fedlatest.recipes.mnist import DEFAULTS
 from fedlatest.recipes.settings import CHOICES, keywords, resolve
