@@ -179,12 +179,12 @@ def tweet_sets(draw: st.DrawFn) -> TweetSet:
 @given(data=tweet_sets(), alpha=st.sampled_from([0.0, 0.25, 0.5]), seed=st.integers(0, 5))
 def test_any_tweets(data: TweetSet, alpha: float, seed: int) -> None:
     """With 5 for 40, so that few tweets are enough. A tenth of at most 5 tweets is none to test on."""
-    frequent = frequent_accounts(data.tweets.account, more_than=5)
+    frequent = frequent_accounts(data.tweets.account, more_tweets_than=5)
     assume(len(frequent) > 0)
     num_clients = (len(frequent) + 1) // 2
     problem = ""
     try:
-        deal = deal_accounts(data, num_clients=num_clients, alpha=alpha, seed=seed, more_than=5)
+        deal = deal_accounts(data, num_clients=num_clients, alpha=alpha, seed=seed, more_tweets_than=5)
     except DataError as error:
         problem = str(error)
     if problem:

@@ -36,7 +36,7 @@ class Deal(NamedTuple):
 
 
 def deal_accounts(
-    tweet_set: TweetSet, *, num_clients: int, alpha: float = 0.0, seed: int = 0, more_than: int = MORE_THAN
+    tweet_set: TweetSet, *, num_clients: int, alpha: float = 0.0, seed: int = 0, more_tweets_than: int = MORE_THAN
 ) -> Deal:
     """Sample accounts with more than 40 tweets, drop tweets by the hour, set a tenth aside to test; the paper's order.
 
@@ -46,7 +46,7 @@ def deal_accounts(
     if seed < 0:
         raise ConfigError(f"seed={seed}: give a whole number from 0")
     tweets = tweet_set.tweets
-    frequent = frequent_accounts(tweets.account, more_than=more_than)
+    frequent = frequent_accounts(tweets.account, more_tweets_than=more_tweets_than)
     sampled = sample_accounts(frequent, num_clients=num_clients, seed=seed)
     pool = rows_of(tweets.account, sampled)
     pool = pool[keep_by_hour(tweets.second[pool], tweets.positive[pool], alpha=alpha, seed=[seed, Draw.BALANCE])]
@@ -61,13 +61,13 @@ def deal_accounts(
     return Deal(rows, offsets, tweets.second[rows], accounts, by_length(test, lengths), num_clients - len(accounts))
 
 
-def frequent_accounts(account: npt.NDArray[Any], *, more_than: int = MORE_THAN) -> npt.NDArray[np.int64]:
+def frequent_accounts(account: npt.NDArray[Any], *, more_tweets_than: int = MORE_THAN) -> npt.NDArray[np.int64]:
     """The accounts that sent more than so many tweets.
 
-    >>> frequent_accounts(np.array([2, 0, 2, 1, 2, 1]), more_than=1).tolist()
+    >>> frequent_accounts(np.array([2, 0, 2, 1, 2, 1]), more_tweets_than=1).tolist()
     [1, 2]
     """
-    return np.flatnonzero(np.bincount(account) > more_than)
+    return np.flatnonzero(np.bincount(account) > more_tweets_than)
 
 
 def sample_accounts(accounts: npt.NDArray[np.int64], *, num_clients: int, seed: int) -> npt.NDArray[np.int64]:
