@@ -39,6 +39,7 @@ class History(NamedTuple):
     train_loss: Values  # [seeds, evaluations]
     test_accuracy: Values
     window: Window
+    test_loss: Values | None = None  # not published
 
     @property
     def late(self) -> npt.NDArray[np.bool_]:

@@ -80,8 +80,8 @@ class Task:
         return run.rounds == self.published.window.last
 
     def _history(self, run: RunRecord) -> History:
-        losses, accuracies = (run.metrics.column(name) for name in ("train_loss", "test_accuracy"))
-        return History(run.metrics.rounds, losses, accuracies, self.published.window)
+        train_loss, test_loss, accuracy = map(run.metrics.column, ("train_loss", "test_loss", "test_accuracy"))
+        return History(run.metrics.rounds, train_loss, accuracy, self.published.window, test_loss)
 
     def _statement(
         self, text: str, check: Check, ours: Mapping[str, History], theirs: Mapping[str, History]
