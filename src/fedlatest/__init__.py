@@ -25,12 +25,19 @@ from fedlatest.data import (
     Federation,
     Partition,
     Samples,
+    Sentences,
+    TweetSet,
+    Words,
     by_client,
     by_label,
+    deal_accounts,
     dirichlet,
+    generated_tweets,
     iid,
     load_digits,
     load_mnist,
+    load_sentiment140,
+    tweet_federation,
 )
 from fedlatest.errors import (
     ConfigError,
@@ -40,7 +47,7 @@ from fedlatest.errors import (
     MissingExtraError,
     RunFolderError,
 )
-from fedlatest.models import Loss, Model, logistic, mlp, softmax_cross_entropy
+from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.runs import RunFolder, TrainedModel, load_model
 from fedlatest.simulation import Progress, Result, simulate
 from fedlatest.version import __version__
@@ -63,7 +70,10 @@ __all__ = [
     "RunFolder",
     "RunFolderError",
     "Samples",
+    "Sentences",
     "TrainedModel",
+    "TweetSet",
+    "Words",
     "__version__",
     "alternating",
     "always",
@@ -71,6 +81,7 @@ __all__ = [
     "both",
     "by_client",
     "by_label",
+    "deal_accounts",
     "dirichlet",
     "diurnal",
     "either",
@@ -79,13 +90,16 @@ __all__ = [
     "fedlaavg",
     "fedprox",
     "fedsgd",
+    "generated_tweets",
     "iid",
     "label_rates",
     "lifetime",
     "load_digits",
     "load_mnist",
     "load_model",
+    "load_sentiment140",
     "logistic",
+    "lstm",
     "markov",
     "mlp",
     "naive",
@@ -93,10 +107,12 @@ __all__ = [
     "restrict",
     "sequential",
     "shift",
+    "sigmoid_cross_entropy",
     "simulate",
     "sine",
     "softmax_cross_entropy",
     "trace",
+    "tweet_federation",
     "windows",
     "write_trace",
 ]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.data import Sentences
 from fedlatest.errors import RunFolderError
 from fedlatest.models import MODELS, Model
 from fedlatest.runs.files import load_tree
@@ -20,13 +21,15 @@ class TrainedModel(NamedTuple):
     model: Model
     params: Any
 
-    def outputs(self, features: npt.ArrayLike) -> jax.Array:
-        """The model's outputs (logits), a row per sample."""
-        return self.model.apply(self.params, jnp.asarray(np.asarray(features)))
+    def outputs(self, features: Any) -> jax.Array:
+        """The model's outputs (logits), one or a row of them per sample; texts are `Sentences`."""
+        texts = isinstance(features, Sentences)
+        return self.model.apply(self.params, features if texts else jnp.asarray(np.asarray(features)))
 
-    def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The most likely label of each sample."""
-        return np.asarray(self.outputs(features)).argmax(axis=-1)
+    def predict(self, features: Any) -> npt.NDArray[np.int64]:
+        """The most likely label of each sample; of a single logit, whether it is above 0."""
+        outputs = np.asarray(self.outputs(features))
+        return outputs.argmax(axis=-1) if outputs.ndim > 1 else (outputs > 0).astype(np.int64)
 
 
 def load_model(folder: Path | str, *, seed: int | None = None, model: Model | None = None) -> TrainedModel:
