@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 SOURCE = Path(__file__).with_name("lstm.c")
-FLAGS = ("-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 FOR_THIS_MACHINE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
 SWITCH = "FEDLATEST_NATIVE"  # 0: do without
 
