@@ -23,6 +23,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.tweets
+	$(BIN)/python -m benchmarks.tweets_rounds
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

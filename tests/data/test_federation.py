@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlatest import DataError, Federation, Samples, by_client, iid
+from fedlatest.data.words import Words
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
 LABELS = np.array([0, 1, 2, 2, 1, 1], np.int32)
@@ -172,3 +173,78 @@ UNNOTICED: dict[str, dict[str, Any]] = {
 def test_more_is_refused(case: str) -> None:
     with pytest.raises(DataError):
         replace(SMALL, **UNNOTICED[case])
+
+
+IDS, NUM_WORDS = np.array([[1, 2, 0], [3, 0, 0], [0, 0, 0], [4, 4, 4], [1, 0, 0], [2, 3, 0]], np.uint8), 5
+LENGTHS = np.array([2, 1, 0, 3, 1, 2], np.int32)
+TABLE = np.arange(2 * NUM_WORDS, dtype=np.float32).reshape(NUM_WORDS, 2) * (np.arange(NUM_WORDS) > 0)[:, None]
+TEXTS = replace(
+    SMALL, features=Words(IDS, LENGTHS), test_features=Words(IDS[:2], LENGTHS[:2]), table=TABLE,
+    second=np.array([0, 1, 2, 3, 4, 86_399], np.int32),
+)  # fmt: skip
+
+REFUSED_TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "no table": ("training samples are words, which need a `table`", {"table": None}),
+    "test words alone without a table": (
+        "test samples are words",
+        {"features": [IDS, LENGTHS], "table": None},
+    ),
+    "a table without padding": ("`table` must be [words, dimensions] with zeros in row 0", {"table": TABLE + 1}),
+    "an empty table": ("`table` must be [words, dimensions] with zeros in row 0", {"table": TABLE[:0]}),
+    "a table of numbers": ("`table` must be [words, dimensions] with zeros in row 0", {"table": TABLE[:, 0]}),
+    "NaN in the table": ("row 3 of `table` holds NaN or infinity", {"table": changed(TABLE, (3, 1), np.nan)}),
+    "a word that is not there": (
+        "training words 0 .. 5 point outside the 5 of `table`",
+        {"features": Words(changed(IDS, (1, 0), 5), LENGTHS)},
+    ),
+    "a word before the first": (
+        "test words -1 .. 2 point outside the 5 of `table`",
+        {"test_features": Words(np.array([[1, 2, 0], [-1, 0, 0]]), LENGTHS[:2])},
+    ),
+    "words that are no whole numbers": (
+        "training words must be whole numbers",
+        {"features": Words(IDS.astype(np.float32), LENGTHS)},
+    ),
+    "lengths in two columns": (
+        "training words must be whole numbers, ids [texts, longest] and lengths [texts]",
+        {"features": Words(IDS, LENGTHS[:, None]), "test_features": Words(IDS[:2], LENGTHS[:2, None])},
+    ),
+    "a text longer than its room": (
+        "training texts have 0 .. 4 words, there is room for 0 .. 3",
+        {"features": Words(IDS, changed(LENGTHS, 3, 4))},
+    ),
+    "a negative length": (
+        "test texts have -1 .. 2 words, there is room for 0 .. 3",
+        {"test_features": Words(IDS[:2], np.array([2, -1], np.int32))},
+    ),
+    "fewer lengths than texts": (
+        "features and labels differ in length ([5, 6])",
+        {"features": Words(IDS, LENGTHS[:5])},
+    ),
+    "test texts of another width": (
+        "training samples have shape [(3,), ()], test samples [(2,), ()]",
+        {"test_features": Words(IDS[:2, :2], LENGTHS[:2])},
+    ),
+    "too few times": ("`second` must give a time for each of the 6 samples", {"second": np.arange(5, dtype=np.int32)}),
+    "a time after midnight": (
+        "`second` runs over 0 .. 86400; it is seconds after midnight, 0 .. 86399",
+        {"second": changed(TEXTS.second, 5, 86_400)},
+    ),
+    "a time before midnight": ("`second` runs over -1 .. 86399", {"second": changed(TEXTS.second, 0, -1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED_TEXTS)
+def test_refused_texts(case: str) -> None:
+    message, fields = REFUSED_TEXTS[case]
+    with pytest.raises(DataError, match="^" + re.escape(f"small: {message}")):
+        replace(TEXTS, **fields)
+
+
+def test_checksums_of_texts_cover_words_lengths_and_table() -> None:
+    for fields in (
+        {"features": Words(changed(IDS, (0, 0), 2), LENGTHS)},
+        {"features": Words(IDS, changed(LENGTHS, 0, 1))},
+        {"table": changed(TABLE, (2, 0), 7)},
+    ):
+        assert replace(TEXTS, **fields).checksums["train"] != TEXTS.checksums["train"]

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.data.sleep import DAY
 from fedlatest.data.words import Words
 from fedlatest.digest import digest
 from fedlatest.errors import DataError
@@ -115,11 +116,13 @@ class Federation:
         shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (self.features, self.test_features)]
         if shapes[0] != shapes[1]:
             raise DataError(f"{self.name}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
+        if self.table is not None:
+            _check_table(self.name, self.table)
         for part, tree in (("training", self.features), ("test", self.test_features)):
             _check_finite(self.name, part, tree)
             _check_words(self.name, part, tree, self.table)
-        if self.second is not None and self.second.shape != self.labels.shape[:1]:
-            raise DataError(f"{self.name}: `second` must give a time for each of the {len(self.labels)} samples")
+        if self.second is not None:
+            _check_second(self.name, self.second, len(self.labels))
 
 
 def _check_finite(name: str, part: str, features: Features) -> None:
@@ -129,12 +132,32 @@ def _check_finite(name: str, part: str, features: Features) -> None:
             raise DataError(f"{name}: {part} sample {row} holds NaN or infinity; clean the data first")
 
 
+def _check_table(name: str, table: npt.NDArray[np.float32]) -> None:
+    if table.ndim != 2 or len(table) == 0 or table[0].any():
+        raise DataError(f"{name}: `table` must be [words, dimensions] with zeros in row 0, the padding's")
+    if not np.isfinite(table).all():
+        row = np.argwhere(~np.isfinite(table))[0][0]
+        raise DataError(f"{name}: row {row} of `table` holds NaN or infinity; leave that word out")
+
+
 def _check_words(name: str, part: str, features: Features, table: npt.NDArray[np.float32] | None) -> None:
-    texts = jax.tree.leaves(features, is_leaf=lambda leaf: isinstance(leaf, Words))
-    for words in (leaf for leaf in texts if isinstance(leaf, Words)):
-        if table is None or table[0].any():
-            raise DataError(f"{name}: texts need a `table` of word vectors whose row 0 is zeros")
-        if words.ids.size and not 0 <= words.ids.min() <= words.ids.max() < len(table):
-            raise DataError(f"{name}: {part} words point outside the table of {len(table)} words")
-        if not ((words.lengths >= 0) & (words.lengths <= words.ids.shape[1])).all():
-            raise DataError(f"{name}: {part} texts are longer than the {words.ids.shape[1]} words that are there")
+    leaves = jax.tree.leaves(features, is_leaf=lambda leaf: isinstance(leaf, Words))
+    for ids, lengths in (leaf for leaf in leaves if isinstance(leaf, Words)):
+        if table is None:
+            raise DataError(f"{name}: {part} samples are words, which need a `table` of word vectors")
+        if ids.ndim != 2 or lengths.ndim != 1 or not all(np.issubdtype(a.dtype, np.integer) for a in (ids, lengths)):
+            raise DataError(f"{name}: {part} words must be whole numbers, ids [texts, longest] and lengths [texts]")
+        if ids.size and not 0 <= ids.min() <= ids.max() < len(table):
+            seen = f"{ids.min()} .. {ids.max()}"
+            raise DataError(f"{name}: {part} words {seen} point outside the {len(table)} of `table`")
+        if lengths.size and not 0 <= lengths.min() <= lengths.max() <= ids.shape[1]:
+            seen = f"{lengths.min()} .. {lengths.max()}"
+            raise DataError(f"{name}: {part} texts have {seen} words, there is room for 0 .. {ids.shape[1]}")
+
+
+def _check_second(name: str, second: npt.NDArray[np.int32], num_samples: int) -> None:
+    if second.shape != (num_samples,):
+        raise DataError(f"{name}: `second` must give a time for each of the {num_samples} samples")
+    if second.min(initial=0) < 0 or second.max(initial=0) >= DAY:
+        seen = f"{second.min()} .. {second.max()}"
+        raise DataError(f"{name}: `second` runs over {seen}; it is seconds after midnight, 0 .. {DAY - 1}")

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 
 class Words(NamedTuple):
     """Texts as rows of a table of word vectors, which the federation holds once; row 0 is a vector of zeros.
@@ -23,3 +25,9 @@ class Sentences(NamedTuple):
 def look_up(words: Words, table: Any) -> Sentences:
     """The words' vectors."""
     return Sentences(table[words.ids], words.lengths)
+
+
+def blank_padding(texts: Sentences) -> Sentences:
+    """Zeros behind each text's last real word, whatever stood there."""
+    is_word = jnp.arange(texts.vectors.shape[-2]) < texts.lengths[..., None]
+    return Sentences(jnp.where(is_word[..., None], texts.vectors, 0), texts.lengths)

@@ -1,8 +1,8 @@
 """The recurrence of a two-layer LSTM: the upper layer's state after the last real word of each text.
 
 Written once plainly, and twice as a kernel that works on real words alone: in C for a CPU, in Pallas for an NVIDIA GPU.
-All three compute the same. Gates lie side by side in the order input, forget, candidate, output. The word vectors are
-data: no gradient flows into them.
+All three compute the same, whatever stands behind a text's last word. Gates lie side by side in the order input,
+forget, candidate, output. The word vectors are data: no gradient flows into them.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedlatest.data.words import Sentences
+from fedlatest.data.words import Sentences, blank_padding
 from fedlatest.models.kernels import native, pallas
 
 _States = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
@@ -27,9 +27,11 @@ class Layer(NamedTuple):
 
 def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     """[texts, hidden] the upper layer's state after each text's last word, by the fastest means at hand."""
-    vectors, lengths = lax.stop_gradient(texts.vectors), jnp.asarray(texts.lengths, jnp.int32)
+    vectors = lax.stop_gradient(jnp.asarray(texts.vectors))
+    lengths = jnp.clip(jnp.asarray(texts.lengths, jnp.int32), 0, vectors.shape[1])  # kernels do not look over the edge
     num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
-    backend = jax.default_backend()
+    single = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
+    backend = jax.default_backend() if single else "any"
     if backend == "cpu" and native.ready(num_inputs, hidden):
         return native.last_hidden((*lower, *upper), vectors, lengths)
     if backend == "gpu" and pallas.ready(hidden):
@@ -39,8 +41,8 @@ def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
 
 def last_hidden_plainly(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     """The same, word by word to the longest text that could be, for any device."""
-    vectors, lengths = texts
-    nothing = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), vectors.dtype)
+    vectors, lengths = blank_padding(texts)
+    nothing = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), jnp.result_type(vectors, *lower, *upper))
 
     def word(state: _States, given: tuple[jax.Array, jax.Array]) -> tuple[_States, None]:
         (h1, c1, h2, c2, last), (inputs, number) = state, given

@@ -13,9 +13,19 @@
 #define GATES (4 * HIDDEN)
 #define TRACE (12 * HIDDEN) /* what a word leaves behind: two layers of four gates, cell, tanh(cell) */
 
-/* As many numbers as a register may hold and a layer can be cut into. */
-#define LANES (HIDDEN % 16 == 0 ? 16 : HIDDEN % 8 == 0 ? 8 : HIDDEN % 4 == 0 ? 4 : 1)
+/* As many numbers as a register of this machine holds and a layer can be cut into: compilers take wider ones apart, one
+   number at a time. */
+#if defined(__AVX512F__)
+#define WIDEST 16
+#elif defined(__AVX__)
+#define WIDEST 8
+#else
+#define WIDEST 4
+#endif
+#define LANES (HIDDEN % WIDEST == 0 ? WIDEST : WIDEST > 8 && HIDDEN % 8 == 0 ? 8 : HIDDEN % 4 == 0 ? 4 : 1)
+#define PARTS (GATES / LANES)
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+#define INLINED inline __attribute__((always_inline))
 
 typedef struct {
   const float *input, *hidden, *bias; /* [inputs, GATES], [HIDDEN, GATES], [GATES] */
@@ -30,29 +40,33 @@ static inline float tanh_of(float x) {
   float y = 2.0f * x;
   y = y > 20.0f ? 20.0f : y; /* comparisons are false for NaN, which therefore passes through */
   y = y < -20.0f ? -20.0f : y;
-  float k = (y * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest whole number */
-  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f;   /* ln 2 in two parts */
+  union { float value; uint32_t bits; } s, rounded = {y * 1.44269504f + 12582912.0f}; /* its last bits are k */
+  s.bits = (rounded.bits + 127) << 23;
+  float k = rounded.value - 12582912.0f;
+  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 in two parts */
   float q = 1.0f / 720.0f + r * (1.0f / 5040.0f);
   q = 1.0f / 120.0f + r * q;
   q = 1.0f / 24.0f + r * q;
   q = 1.0f / 6.0f + r * q;
   q = 0.5f + r * q;
   q = r + r * r * q;
-  union { int32_t bits; float value; } s = {((int32_t)k + 127) << 23};
   float e = s.value * q + (s.value - 1.0f);
   return e / (e + 2.0f);
 }
 
-/* total [width] += sum over j of v[j * stride] W[j], W being [count, width] and width a multiple of HIDDEN, at most GATES:
-   the totals stay in registers. Inlined, so that count and width are known where they are. */
-static inline __attribute__((always_inline)) void add_product(float *restrict total, const float *restrict v, int stride,
-                                                              const float *restrict W, int count, int width) {
-  Lanes sum[GATES / LANES];
-  memcpy(sum, total, width * sizeof(float));
-  for (int j = 0; j < count; j++)
-    for (int part = 0; part < width / LANES; part++)
-      sum[part] += v[j * stride] * *(const Lanes *)(W + j * width + part * LANES);
-  memcpy(total, sum, width * sizeof(float));
+/* total [width] += v [count] W [count, width], where width is HIDDEN, 2 HIDDEN or GATES. An addition waits for the one
+   before it, so narrow rows of W have sums of their own, as many at a time as fill a row of gates; count is a multiple of
+   that. Inlined, so that count and width are known and the sums stay in registers. */
+static INLINED void add_product(float *restrict total, const float *restrict v, const float *restrict W, int count,
+                                int width) {
+  const int rows = GATES / width, parts = width / LANES;
+  Lanes sums[PARTS] = {{0}};
+  for (int j = 0; j < count; j += rows)
+    for (int row = 0; row < rows; row++)
+      for (int part = 0; part < parts; part++)
+        sums[row * parts + part] += v[j + row] * *(const Lanes *)(W + (j + row) * width + part * LANES);
+  for (int row = 0; row < rows; row++)
+    for (int part = 0; part < parts; part++) *(Lanes *)(total + part * LANES) += sums[row * parts + part];
 }
 
 /* One layer, one word: gates, the new cell and its tanh into trace [6 * HIDDEN]; the new hidden state into h. */
@@ -60,8 +74,8 @@ static inline void step(const Layer *w, const float *restrict v, int inputs, con
                         float *restrict h, float *restrict trace) {
   float z[GATES];
   memcpy(z, w->bias, sizeof z);
-  add_product(z, v, 1, w->input, inputs, GATES);
-  add_product(z, h, 1, w->hidden, HIDDEN, GATES);
+  add_product(z, v, w->input, inputs, GATES);
+  add_product(z, h, w->hidden, HIDDEN, GATES);
   for (int k = 0; k < GATES; k++) { /* sigmoid(z) = (1 + tanh(z / 2)) / 2 */
     int candidate = k >= 2 * HIDDEN && k < 3 * HIDDEN;
     float t = tanh_of(candidate ? z[k] : 0.5f * z[k]);
@@ -102,10 +116,25 @@ static inline void step_back(const float *restrict trace, const float *restrict 
   }
 }
 
-/* dW [count, GATES] += sum over words of v_t[j] dz_t, row by row: a row of dW stays in registers. */
-static inline void add_outer(float *restrict dW, const float *restrict v, int stride, int count,
-                             const float *restrict dz, int length) {
-  for (int j = 0; j < count; j++) add_product(dW + j * GATES, v + j, stride, dz, length, GATES);
+/* Some rows of dW [rows, GATES] += sum over words of v_t[row] dz_t; rows is at most ROWS, whose sums fill 16 registers. */
+#define ROWS (PARTS < 16 ? 16 / PARTS : 1)
+static INLINED void add_rows(float *restrict dW, const float *restrict v, int stride, int rows, const float *restrict dz,
+                             int length) {
+  Lanes sums[ROWS * PARTS];
+  memcpy(sums, dW, rows * GATES * sizeof(float));
+  for (int t = 0; t < length; t++)
+    for (int row = 0; row < rows; row++)
+      for (int part = 0; part < PARTS; part++)
+        sums[row * PARTS + part] += v[t * stride + row] * *(const Lanes *)(dz + t * GATES + part * LANES);
+  memcpy(dW, sums, rows * GATES * sizeof(float));
+}
+
+/* dW [count, GATES] += sum over words of v_t [count] times dz_t. */
+static INLINED void add_outer(float *restrict dW, const float *restrict v, int stride, int count,
+                              const float *restrict dz, int length) {
+  const int whole = count - count % ROWS;
+  for (int j = 0; j < whole; j += ROWS) add_rows(dW + j * GATES, v + j, stride, ROWS, dz, length);
+  add_rows(dW + whole * GATES, v + whole, stride, count % ROWS, dz, length);
 }
 
 static void transpose(float *restrict to, int stride, const float *restrict W, int count) {
@@ -122,15 +151,15 @@ static void backward_text(const float *lower_back, const float *upper_back, cons
   float dh[2][HIDDEN] = {{0}}, dc[2][HIDDEN] = {{0}}, none[HIDDEN] = {0};
   memcpy(dh[1], dlast, sizeof dh[1]);
   for (int t = length - 1; t >= 0; t--) {
-    const float *trace = traces + t * TRACE, *before = trace - TRACE, *upper = trace + TRACE / 2;
+    const float *trace = traces + t * TRACE, *upper = trace + TRACE / 2, *before = t ? trace - TRACE : NULL;
     float *lower_dz = s->dz[0] + t * GATES, *upper_dz = s->dz[1] + t * GATES, both[2 * HIDDEN] = {0};
-    step_back(upper, t ? before + TRACE / 2 + GATES : none, dh[1], dc[1], upper_dz);
-    add_product(both, upper_dz, 1, upper_back, GATES, 2 * HIDDEN);
+    step_back(upper, before ? before + TRACE / 2 + GATES : none, dh[1], dc[1], upper_dz);
+    add_product(both, upper_dz, upper_back, GATES, 2 * HIDDEN);
     for (int j = 0; j < HIDDEN; j++) dh[0][j] += both[j];
     memcpy(dh[1], both + HIDDEN, sizeof dh[1]);
-    step_back(trace, t ? before + GATES : none, dh[0], dc[0], lower_dz);
+    step_back(trace, before ? before + GATES : none, dh[0], dc[0], lower_dz);
     memset(dh[0], 0, sizeof dh[0]);
-    add_product(dh[0], lower_dz, 1, lower_back, GATES, HIDDEN);
+    add_product(dh[0], lower_dz, lower_back, GATES, HIDDEN);
     for (int l = 0; l < 2; l++) {
       const float *layer = trace + l * TRACE / 2;
       for (int j = 0; j < HIDDEN; j++)

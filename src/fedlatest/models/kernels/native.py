@@ -3,22 +3,28 @@
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fedlatest.data.places import cache_folder
+
 SOURCE = Path(__file__).with_name("lstm.c")
-FLAGS = ("-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 FOR_THIS_MACHINE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
+COMPILERS = ("cc", "gcc", "clang")  # unless the environment's CC names one
 SWITCH = "FEDLATEST_NATIVE"  # 0: do without
+PATIENCE = 120  # seconds for the compiler
 
 Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper
 
@@ -59,73 +65,97 @@ def _call(what: str, shapes: Any, weights: Weights, *arrays: jax.Array) -> Any:
     return call(*weights, *arrays)
 
 
-@cache
 def _target(num_inputs: int, hidden: int) -> str | None:
     """The name under which XLA knows the kernel for these sizes, or None if it could not be had."""
+    with _ONE_AT_A_TIME:  # XLA takes a name once
+        return _register(num_inputs, hidden)
+
+
+_ONE_AT_A_TIME = Lock()
+
+
+@cache
+def _register(num_inputs: int, hidden: int) -> str | None:
     try:
-        library = _library(num_inputs, hidden)
-    except (OSError, subprocess.SubprocessError) as error:
-        warnings.warn(f"the LSTM trains many times slower here: its kernel cannot be compiled ({error})", stacklevel=2)
+        name, library = _build(num_inputs, hidden)
+    except (OSError, ValueError, subprocess.SubprocessError, _CompilerError) as error:
+        warnings.warn(f"the LSTM trains many times slower here: its kernel cannot be compiled ({error})", stacklevel=4)
         return None
-    name = f"fedlatest_{library.stem}"
-    handlers = ctypes.CDLL(str(library))
     for what in ("forward", "backward"):
-        capsule = jax.ffi.pycapsule(getattr(handlers, f"lstm_{what}"))
+        capsule = jax.ffi.pycapsule(getattr(library, f"lstm_{what}"))
         jax.ffi.register_ffi_target(f"{name}_{what}", capsule, platform="cpu")
     return name
 
 
-def _library(num_inputs: int, hidden: int) -> Path:
-    """The compiled kernel, from the cache if it is there; its name says what it was made of, machine included."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise FileNotFoundError("no C compiler found; install gcc or clang")
+class _CompilerError(Exception):
+    """The compiler's own words."""
+
+
+def _build(num_inputs: int, hidden: int) -> tuple[str, ctypes.CDLL]:
+    """The kernel's name and the kernel."""
     sizes = (f"-DINPUTS={num_inputs}", f"-DHIDDEN={hidden}", f"-I{jax.ffi.include_dir()}")
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    made_of = "\n".join([SOURCE.read_text(), version, _processor(), *FLAGS, *sizes])
-    name = f"lstm_{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.so"
-    for folder in _folders():
-        library = folder / name
+    for machine in FOR_THIS_MACHINE:
+        command = (*_compiler(), *FLAGS, *machine, *sizes, str(SOURCE))
         try:
-            if not library.exists():
-                _compile(partial(_command, compiler, sizes), library)
-        except PermissionError:
-            continue
-        return library
-    raise PermissionError("no folder to write to")
+            name = _name(command)
+            return name, _library(command, name)
+        except _CompilerError as error:
+            refusal = error
+    raise refusal
 
 
-def _command(compiler: str, sizes: tuple[str, ...], machine: tuple[str, ...], to: Path) -> list[str]:
-    return [compiler, *FLAGS, *machine, *sizes, str(SOURCE), "-o", str(to)]
+def _compiler() -> list[str]:
+    for named in (os.environ.get("CC"), *COMPILERS):
+        words = shlex.split(named or "")  # CC may hold options
+        found = shutil.which(words[0]) if words else None
+        if found:
+            return [found, *words[1:]]
+    raise FileNotFoundError("no C compiler found; install gcc or clang")
 
 
-def _compile(command: Any, library: Path) -> None:
-    """Compile beside the place and move there at once: two processes that do so together do no harm."""
-    library.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder) / library.name
-        for machine in FOR_THIS_MACHINE:
-            done = subprocess.run(command(machine, made), capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                made.replace(library)
-                return
-        raise OSError(f"{Path(command((), made)[0]).name}: {done.stderr.strip()[:300]}")
+def _name(command: tuple[str, ...]) -> str:
+    """Says what the kernel is made of: a cache outlives an update and may be shared by machines that differ."""
+    macros = _run((*command, "-E", "-dM"))  # of the compiler's version, the processor's instructions, XLA's interface
+    made_of = "\n".join([SOURCE.read_text(), macros, *command])
+    return f"fedlatest_lstm_{hashlib.sha256(made_of.encode()).hexdigest()[:24]}"
 
 
-def _folders() -> Iterator[Path]:
-    """Where compiled kernels are kept, and where they go if nothing can be kept there."""
-    import pooch
-
-    yield Path(os.environ.get("FEDLATEST_CACHE") or pooch.os_cache("fedlatest")) / "kernels"
-    yield Path(tempfile.mkdtemp(prefix="fedlatest-kernels-"))
-
-
-def _processor() -> str:
-    """What `native` stands for: a cache may be shared by machines that differ."""
+def _library(command: tuple[str, ...], name: str) -> ctypes.CDLL:
+    """The compiled kernel, from the cache or for it; where the cache is out of reach, for this process."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return _kept(command, cache_folder() / "kernels" / f"{name}.so")
     except OSError:
-        import platform
+        with tempfile.TemporaryDirectory(prefix="fedlatest-", ignore_cleanup_errors=True) as folder:
+            return ctypes.CDLL(str(_compile(command, Path(folder) / f"{name}.so")))
 
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+def _kept(command: tuple[str, ...], library: Path) -> ctypes.CDLL:
+    folder = library.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_private(folder)
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:  # not there, or damaged
+        with tempfile.TemporaryDirectory(dir=folder) as draft:  # two processes at this together do no harm
+            _compile(command, Path(draft) / library.name).replace(library)
+        return ctypes.CDLL(str(library))
+
+
+def _check_private(folder: Path) -> None:
+    """What lies there will be run: nobody else may have put it there."""
+    if sys.platform != "win32":
+        status = folder.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise PermissionError(f"{folder}: others may write there")
+
+
+def _compile(command: tuple[str, ...], library: Path) -> Path:
+    _run((*command, "-o", str(library)))
+    return library
+
+
+def _run(command: tuple[str, ...]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
+    if done.returncode:
+        raise _CompilerError(f"{Path(command[0]).name}: {done.stderr.strip()[:300]}")
+    return done.stdout

@@ -1,0 +1,151 @@
+"""Time and memory of a round of the LSTM on tweets: `python -m benchmarks.tweets_rounds --data DIR`.
+
+FedLaAvg with N=1000, K=100, C=10, batch 2, on the device that JAX chooses, with the kernel for that device and with a
+plain scan over words; each in a process of its own. Evaluation takes all training and test texts. Without a folder the
+texts are random words, as long as those of Sentiment140.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlatest import Federation
+
+CLIENTS, COHORT, STEPS, BATCH, RATE = 1000, 100, 10, 2, 0.1
+CASES = ("kernel", "plain scan")
+BLOCK = 20
+
+
+def tweets(folder: Path) -> Federation:
+    """The accounts of Sentiment140."""
+    from fedlatest.data import deal_accounts, load_sentiment140, padded, vocabulary
+    from fedlatest.data.words import Words
+
+    tweet_set = load_sentiment140(folder)
+    deal = deal_accounts(tweet_set, num_clients=CLIENTS)
+    texts, label = tweet_set.tweets.texts, tweet_set.tweets.positive.astype(np.int32)
+    both = np.concatenate([deal.rows, deal.test_rows])
+    table, number = vocabulary(tweet_set, both)
+    ids, lengths = padded(texts, both, number)
+    num_train = len(deal.rows)
+    return Federation(
+        name=tweet_set.name,
+        features=Words(ids[:num_train], lengths[:num_train]),
+        labels=label[deal.rows],
+        test_features=Words(ids[num_train:], lengths[num_train:]),
+        test_labels=label[deal.test_rows],
+        order=np.arange(num_train, dtype=np.int32),
+        offsets=deal.offsets,
+        table=table,
+    )
+
+
+def random_words() -> Federation:
+    """As many texts, as many words, as long: 13 words a text, the longest 48."""
+    from fedlatest.data.words import Words
+
+    rng = np.random.default_rng(0)
+    num_train, num_test, num_words, longest = 40 * CLIENTS, 4400, 9776, 48
+    table = rng.standard_normal((num_words, 25)).astype(np.float32)
+    table[0] = 0
+
+    def texts(count: int) -> Words:
+        lengths = np.clip(rng.gamma(3.5, 3.8, count), 1, longest).astype(np.int32)
+        ids = rng.integers(0, num_words, (count, longest), dtype=np.uint16)
+        return Words(np.where(np.arange(longest) < lengths[:, None], ids, 0).astype(np.uint16), lengths)
+
+    return Federation(
+        name="random words",
+        features=texts(num_train),
+        labels=rng.integers(0, 2, num_train, dtype=np.int32),
+        test_features=texts(num_test),
+        test_labels=rng.integers(0, 2, num_test, dtype=np.int32),
+        order=np.arange(num_train, dtype=np.int32),
+        offsets=np.arange(0, num_train + 1, 40),
+        table=table,
+    )
+
+
+def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
+    """Milliseconds a round after the first block, seconds of an evaluation, and the peak memory of this process."""
+    import jax
+
+    from fedlatest import always
+    from fedlatest.algorithms import fedlaavg
+    from fedlatest.models import lstm, sigmoid_cross_entropy
+    from fedlatest.models.kernels import native, pallas
+    from fedlatest.simulation import Engine, Training
+
+    if case == "plain scan":
+        native.ready, pallas.ready = lambda *_: False, lambda *_: False
+    federation = tweets(data) if data else random_words()
+    engine = Engine(
+        federation,
+        lstm(num_features=federation.table.shape[1]),  # type: ignore[union-attr]
+        fedlaavg(),
+        always(federation.num_clients),
+        Training(COHORT, STEPS, BATCH, RATE),
+        loss=sigmoid_cross_entropy,
+        seeds=[0],
+    )
+    states = engine.start()
+    rounds, evaluations = [], []
+    for _ in range(repeats + 1):
+        begun = time.perf_counter()
+        states, _ = engine.advance(states, BLOCK)
+        rounds.append(time.perf_counter() - begun)
+    for _ in range(4):
+        begun = time.perf_counter()
+        engine.measure(states)
+        evaluations.append(time.perf_counter() - begun)
+    return {
+        "device": jax.devices()[0].device_kind,
+        "texts": len(federation.labels) + len(federation.test_labels),
+        "median": float(np.median(rounds[1:])) / BLOCK * 1e3,
+        "best": min(rounds[1:]) / BLOCK * 1e3,
+        "first_block": rounds[0],
+        "evaluation": float(np.median(evaluations[1:])),
+        "gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with sentiment140/ and glove/ (default: random words)")
+    parser.add_argument("--case", choices=CASES, help="measure one case in this process and print it as JSON")
+    parser.add_argument("--repeats", type=int, default=10, help="blocks of rounds to time (default 10)")
+    options = parser.parse_args()
+    if options.case:
+        print(json.dumps(measure(options.case, options.data, options.repeats)))
+        return
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores; N={CLIENTS}, K={COHORT}, C={STEPS}, batch {BATCH}, "
+        f"{BLOCK} rounds a block\n"
+    )
+    print(
+        "| device | case | ms a round (median) | best | rounds/s | first block, s | evaluation, s | peak memory, GiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for case in CASES:
+        command = [sys.executable, "-m", "benchmarks.tweets_rounds", "--case", case, "--repeats", str(options.repeats)]
+        command += ["--data", str(options.data)] if options.data else []
+        environment = {"NPROC": "1", **os.environ}  # as the command line does
+        row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
+        print(
+            f"| {row['device']} | {case} | {row['median']:.2f} | {row['best']:.2f} | {1000 / row['median']:.0f} "
+            f"| {row['first_block']:.1f} | {row['evaluation']:.2f} | {row['gib']:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

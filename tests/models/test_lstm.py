@@ -1,0 +1,174 @@
+"""The LSTM as a model: outputs and gradients against a hand-written reference and against PyTorch."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedlatest import ConfigError
+from fedlatest.data.words import Sentences
+from fedlatest.models import MODELS, Model, lstm, sigmoid_cross_entropy
+from fedlatest.models.lstm import _layer_init
+from tests import lstm_reference
+from tests.models.ways import each_way, needs_compiler, some_params, taking
+
+LENGTHS = np.array([3, 0, 5, 1, 5], np.int32)  # the longest, shorter ones, one without words
+
+
+def texts(num_features: int = 5, lengths: Any = LENGTHS, *, seed: int = 1) -> Sentences:
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(len(lengths), int(max(lengths)), num_features)).astype(np.float32)
+    return Sentences(vectors, np.asarray(lengths, np.int32))
+
+
+def labels(count: int) -> Any:
+    return np.arange(count, dtype=np.int32) % 2
+
+
+def logits_and_gradient(model: Model, params: Any, features: Sentences, labels: Any) -> tuple[Any, Any]:
+    def loss(params: Any) -> tuple[jax.Array, jax.Array]:
+        logits = model.apply(params, features)
+        return jnp.mean(sigmoid_cross_entropy.per_sample(logits, labels)), logits
+
+    gradient, logits = jax.jit(jax.grad(loss, has_aux=True))(params)
+    return logits, gradient
+
+
+def assert_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """Equal within a share of the largest of all numbers."""
+    scale = max(np.abs(leaf).max() for leaf in jax.tree.leaves(expected))
+    assert scale > 0
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=0, atol=tolerance * scale), found, expected)
+
+
+def assert_equals_reference(num_features: int, hidden: int, features: Sentences, tolerance: float = 1e-5) -> None:
+    model, params = lstm(num_features=num_features, hidden=hidden), some_params(num_features, hidden)
+    answers = labels(len(features.lengths))
+    logits, gradient = logits_and_gradient(model, params, features, answers)
+    assert_close(logits, lstm_reference.logits(params, *features), tolerance)
+    assert_close(gradient, lstm_reference.gradient(params, *features, answers), tolerance)
+
+
+@each_way
+def test_equals_the_reference(way: str) -> None:
+    with taking(way):
+        assert_equals_reference(5, 8, texts())
+
+
+@each_way
+def test_one_text_of_one_word(way: str) -> None:
+    with taking(way):
+        assert_equals_reference(5, 8, texts(lengths=[1]))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("num_features", "hidden"), [(1, 1), (3, 5), (25, 16), (6, 24)])
+def test_the_c_kernel_takes_any_size(num_features: int, hidden: int) -> None:
+    assert_equals_reference(num_features, hidden, texts(num_features))
+
+
+def test_in_double_precision_the_plain_way_is_the_reference_to_twelve_digits() -> None:
+    """Also shows that arrays which are not float32 stay away from the kernels, which take nothing else."""
+    with jax.enable_x64(True):
+        model, features = lstm(num_features=5, hidden=3), texts()
+        params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), some_params(5, 3))
+        logits, gradient = logits_and_gradient(model, params, features, labels(5))
+        assert logits.dtype == np.float64
+        assert_close(gradient, lstm_reference.gradient(params, *features, labels(5)), 1e-12)
+
+
+def test_the_reference_is_a_gradient() -> None:
+    """Its product with a direction is the slope of the loss in that direction."""
+    params, features = some_params(5, 3), texts()
+    rng = np.random.default_rng(0)
+    direction = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), params)
+
+    def loss(step: float) -> float:
+        moved = jax.tree.map(lambda leaf, way: np.asarray(leaf, np.float64) + step * way, params, direction)
+        outputs = lstm_reference.logits(moved, *features)
+        return float(np.mean(np.logaddexp(0, outputs) - labels(5) * outputs))
+
+    products = jax.tree.map(np.vdot, lstm_reference.gradient(params, *features, labels(5)), direction)
+    assert sum(jax.tree.leaves(products)) == pytest.approx((loss(1e-5) - loss(-1e-5)) / 2e-5, rel=1e-7)
+
+
+@each_way
+def test_equals_pytorch(way: str) -> None:
+    """Outputs and gradients of torch.nn.LSTM and a linear layer, a text at a time, none empty: it refuses those."""
+    torch = pytest.importorskip("torch")
+    model, features = lstm(num_features=5, hidden=8), texts(lengths=[3, 5, 1, 4])
+    params = some_params(5, 8)
+    layers, output = torch.nn.LSTM(5, 8, num_layers=2, batch_first=True), torch.nn.Linear(8, 1)
+    theirs = {**dict(layers.named_parameters()), **dict(output.named_parameters())}
+    ours = _as_pytorch(params)
+    assert theirs.keys() == ours.keys()
+    with torch.no_grad():
+        for name, parameter in theirs.items():
+            parameter.copy_(torch.tensor(ours[name]))
+    states = [
+        layers(torch.tensor(words[None, :length]))[0][0, -1]
+        for words, length in zip(features.vectors, features.lengths, strict=True)
+    ]
+    logits = output(torch.stack(states))[:, 0]
+    torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(labels(4)).float()).backward()
+    with taking(way):
+        found, gradient = logits_and_gradient(model, params, features, labels(4))
+    np.testing.assert_allclose(found, logits.detach().numpy(), atol=1e-5)
+    assert_close(_as_pytorch(gradient), {name: parameter.grad.numpy() for name, parameter in theirs.items()})
+
+
+def _as_pytorch(params: Any) -> dict[str, Any]:
+    """Our parameters by PyTorch's names: its matrices are transposed, its gates in the same order."""
+    named = {name: np.asarray(leaf) for name, leaf in params["output"].items()}
+    for number, layer in enumerate(("lower", "upper")):
+        named[f"weight_ih_l{number}"] = np.asarray(params[layer]["input"]).T
+        named[f"weight_hh_l{number}"] = np.asarray(params[layer]["hidden"]).T
+        named[f"bias_ih_l{number}"] = np.asarray(params[layer]["input_bias"])
+        named[f"bias_hh_l{number}"] = np.asarray(params[layer]["hidden_bias"])
+    return named
+
+
+def test_a_text_without_words_gets_the_outputs_bias() -> None:
+    model, params = lstm(num_features=5, hidden=3), some_params(5, 3)
+    outputs = model.apply(params, texts())
+    assert outputs[1] == params["output"]["bias"][0]
+    assert len(set(outputs.tolist())) == 5
+
+
+def test_each_text_is_alone() -> None:
+    """In another order, and each in a batch of its own, texts get the same logits."""
+    apply, params, (vectors, lengths) = jax.jit(lstm(num_features=5, hidden=3).apply), some_params(5, 3), texts()
+    together = apply(params, Sentences(vectors, lengths))
+    order = np.array([4, 2, 0, 1, 3])
+    assert apply(params, Sentences(vectors[order], lengths[order])).tolist() == together[order].tolist()
+    alone = [apply(params, Sentences(vectors[i : i + 1], lengths[i : i + 1])) for i in range(5)]
+    np.testing.assert_allclose(np.concatenate(alone), together, rtol=1e-6)
+
+
+def test_initial_weights_are_uniform_within_the_bound() -> None:
+    """1 / sqrt(16) = 1/4, in each part of a layer; the mean of n draws is within 4 deviations 1/4 / sqrt(3 n) of 0."""
+    shapes = jax.tree.map(jnp.shape, jax.eval_shape(lstm(num_features=25).init, jax.random.key(0)))
+    assert shapes == {
+        "lower": {"input": (25, 64), "hidden": (16, 64), "input_bias": (64,), "hidden_bias": (64,)},
+        "upper": {"input": (16, 64), "hidden": (16, 64), "input_bias": (64,), "hidden_bias": (64,)},
+        "output": {"weight": (1, 16), "bias": (1,)},
+    }
+    for leaf in jax.tree.leaves(jax.device_get(jax.jit(_layer_init, static_argnums=(1, 2))(jax.random.key(0), 25, 16))):
+        assert 0.2 < np.abs(leaf).max() <= 0.25
+        assert abs(leaf.mean()) < 4 * 0.25 / np.sqrt(3 * leaf.size)
+
+
+def test_settings_rebuild_it() -> None:
+    settings = dict(lstm(num_features=7, hidden=3).settings)
+    assert MODELS[settings.pop("name")](**settings).settings == {"name": "lstm", "num_features": 7, "hidden": 3}
+
+
+def test_refused() -> None:
+    with pytest.raises(ConfigError, match="hidden=0: a layer has at least one unit"):
+        lstm(num_features=5, hidden=0)
+    model = lstm(num_features=5, hidden=3)
+    with pytest.raises(ConfigError, match="takes texts; for rows of numbers choose"):
+        model.apply(some_params(5, 3), np.zeros((2, 5), np.float32))

@@ -1,0 +1,59 @@
+"""The three ways to compute the LSTM's recurrence: each alone, or a whole model made to take it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from fedlatest.data.words import Sentences
+from fedlatest.models.kernels import native, pallas
+from fedlatest.models.recurrence import Layer, last_hidden_plainly
+
+Way = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
+
+
+def _plain(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
+    return last_hidden_plainly(Layer(*weights[:3]), Layer(*weights[3:]), Sentences(vectors, lengths))
+
+
+def _pallas(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
+    return pallas.last_hidden(weights, vectors, lengths, True)  # interpreted: no GPU here
+
+
+WAYS: dict[str, Way] = {"plain": _plain, "native": native.last_hidden, "pallas": _pallas}
+has_compiler = any(map(shutil.which, native.COMPILERS))
+needs_compiler = pytest.mark.skipif(not has_compiler, reason="there is no C compiler here")
+each_way = pytest.mark.parametrize(
+    "way", ["plain", pytest.param("native", marks=needs_compiler), pytest.param("pallas")]
+)
+
+
+@contextmanager
+def taking(way: str) -> Iterator[None]:
+    """What is traced inside takes this way through the recurrence."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "ready", lambda *_: way != "plain")
+        patch.setattr(native, "last_hidden", WAYS[way])
+        yield
+
+
+def some_weights(num_inputs: int, hidden: int, *, seed: int = 0, models: tuple[int, ...] = ()) -> tuple[Any, ...]:
+    """Input, hidden and bias of the lower layer, then of the upper, large enough to bend the gates."""
+    rng = np.random.default_rng(seed)
+    shapes = [(num_inputs, 4 * hidden), (hidden, 4 * hidden), (4 * hidden,)]
+    shapes += [(hidden, 4 * hidden), (hidden, 4 * hidden), (4 * hidden,)]
+    return tuple(rng.normal(0, 0.7, (*models, *shape)).astype(np.float32) for shape in shapes)
+
+
+def some_params(num_inputs: int, hidden: int) -> Any:
+    """A model's parameters, of the same kind."""
+    weights, rng = some_weights(num_inputs, hidden), np.random.default_rng(3)
+    layers = [dict(zip(("input", "hidden", "input_bias"), part, strict=True)) for part in (weights[:3], weights[3:])]
+    for layer in layers:
+        layer["hidden_bias"] = rng.normal(size=4 * hidden).astype(np.float32)
+    output = {"weight": rng.normal(size=(1, hidden)).astype(np.float32), "bias": np.array([0.3], np.float32)}
+    return {"lower": layers[0], "upper": layers[1], "output": output}
