@@ -27,26 +27,10 @@ BLOCK = 20
 
 def tweets(folder: Path) -> Federation:
     """The accounts of Sentiment140."""
-    from fedlatest.data import deal_accounts, load_sentiment140, padded, vocabulary
-    from fedlatest.data.words import Words
+    from fedlatest import deal_accounts, load_sentiment140, tweet_federation
 
     tweet_set = load_sentiment140(folder)
-    deal = deal_accounts(tweet_set, num_clients=CLIENTS)
-    texts, label = tweet_set.tweets.texts, tweet_set.tweets.positive.astype(np.int32)
-    both = np.concatenate([deal.rows, deal.test_rows])
-    table, number = vocabulary(tweet_set, both)
-    ids, lengths = padded(texts, both, number)
-    num_train = len(deal.rows)
-    return Federation(
-        name=tweet_set.name,
-        features=Words(ids[:num_train], lengths[:num_train]),
-        labels=label[deal.rows],
-        test_features=Words(ids[num_train:], lengths[num_train:]),
-        test_labels=label[deal.test_rows],
-        order=np.arange(num_train, dtype=np.int32),
-        offsets=deal.offsets,
-        table=table,
-    )
+    return tweet_federation(tweet_set, deal_accounts(tweet_set, num_clients=CLIENTS))
 
 
 def random_words() -> Federation:
