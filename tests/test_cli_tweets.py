@@ -4,14 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from fedlatest import ConfigError, deal_accounts, generated_tweets, load_model, tweet_federation
 from fedlatest.data import write_generated
 from fedlatest.runs import RunFolder
 from tests.test_cli import fedlatest
 
 
 def test_the_task_in_small_needs_no_files(tmp_path: Path) -> None:
+    """Its run, the picture of its clients' days, and its model on texts."""
     done = fedlatest("run", "tweets", "--rounds", "20", "--set", "rounds_per_day=24", "--out", "o", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.strip().startswith("fedlaavg")  # nothing was loaded for long: no bar, no empty line for it
+    assert (tmp_path / "o/sleep.png").stat().st_size > 5000
     folder = RunFolder(tmp_path / "o")
     assert folder.finished
     assert folder.manifest["data"]["name"] == "generated-tweets"
@@ -21,6 +25,13 @@ def test_the_task_in_small_needs_no_files(tmp_path: Path) -> None:
     assert clients.sent.shape == (90, 96)
     assert (clients.sent.sum(axis=1) == clients.sizes).all()
     assert (clients.window[:, 1] == 8).all()
+    tweets = generated_tweets()
+    federation = tweet_federation(tweets, deal_accounts(tweets, num_clients=90))
+    model = load_model(tmp_path / "o")
+    right = model.predict(federation.test_features, table=federation.table) == federation.test_labels
+    assert right.mean() == pytest.approx(folder.metrics().rows[-1].test_accuracy, abs=1e-6)
+    with pytest.raises(ConfigError, match="table: texts as numbers of words need theirs"):
+        model.predict(federation.test_features)
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +43,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_figure_end_to_end(folder: Path, tmp_path: Path) -> None:
-    """The accounts' days, from files in the published formats; runs on other data are not taken for Sentiment140's."""
+    """The accounts' days, from files in the published formats; runs on other data are not taken for Sentiment140's.
+
+    A row that makes no sense is told of, on the screen and in the manifest.
+    """
+    [file] = (folder / "sentiment140").iterdir()
+    file.write_text(file.read_text("latin-1") + '"9","?"\n', "latin-1")
     done = fedlatest(
         "reproduce", "sentiment140", "--figure", "sleep", "--rounds", "3", "--out", "o", cwd=tmp_path, data=folder
     )
     assert done.returncode == 0, done.stderr
     for name in ("sleep.png", "sleep.pdf"):
         assert (tmp_path / "o/figures" / name).stat().st_size > 5000
-    assert RunFolder(tmp_path / "o/fedlaavg").manifest["data"]["name"] == "generated"
+    data = RunFolder(tmp_path / "o/fedlaavg").manifest["data"]
+    assert data["name"] == "generated"
+    assert "rows make no sense and are left out (first row" in data["notes"][0]
+    assert "generated: 1 of" in done.stderr
     assert "<title>Sentiment140 under intermittent availability</title>" in (tmp_path / "o/report.html").read_text()
 
 

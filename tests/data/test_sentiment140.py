@@ -158,3 +158,30 @@ def test_word_vectors(tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text("cat one two three\n")
     with pytest.raises(DataError, match="line 1: is not a word and its vector"):
         read_glove(tmp_path / "w.txt", ["cat"], dimensions=3)
+
+
+def test_a_few_broken_vectors_are_unknown_words(tmp_path: Path) -> None:
+    """One of 200 lines may make no sense, or be beyond float32; three of 200 may not."""
+    words = [f"w{number}" for number in range(200)]
+    lines = [f"{word} 1 2 3" for word in words]
+    lines[5] = "w5 1 1e60 3"
+    (tmp_path / "v.txt").write_text("\n".join(lines))
+    vectors = read_glove(tmp_path / "v.txt", words, dimensions=3)
+    assert vectors[4].tolist() == [1, 2, 3]
+    assert vectors[5].tolist() == [0, 0, 0]
+    lines[6], lines[7] = "w6 1 2", "w7 a b c"
+    (tmp_path / "v.txt").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"line 6: holds 3 numbers, expected 3 finite ones"):
+        read_glove(tmp_path / "v.txt", words, dimensions=3)
+
+
+def test_a_zip_that_cannot_be_unpacked(tmp_path: Path) -> None:
+    """Encrypted, as the flag in its directory says."""
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as folder:
+        folder.writestr("t.csv", as_csv(ROWS))
+    content = bytearray((tmp_path / "t.zip").read_bytes())
+    content[6] |= 1  # flags in the member's header
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1  # and in the directory
+    (tmp_path / "t.zip").write_bytes(content)
+    with pytest.raises(DataError, match=r"t\.csv cannot be unpacked"):
+        read_tweets(tmp_path / "t.zip")

@@ -41,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def check(tweet_set: TweetSet) -> None:
     """The three tweets above; neither a @name nor a dog has a vector."""
     name, tweets, vectors = tweet_set
-    assert name == "sentiment140"
+    assert name in ("plain", "gzipped", "training", "trainingandtestdata")  # the file's: this is not all of the set
     assert tweets.positive.tolist() == [False, True, True]
     assert tweets.account.tolist() == [0, 1, 2]
     assert tweets.accounts == ["ann", "bob", "caf\xe9"]
@@ -96,6 +96,12 @@ def test_found_and_loaded(tmp_path: Path, tweets: str, vectors: str, below: bool
     write(tmp_path / "data" / ("sentiment140" if below else ""), tweets)
     write(tmp_path / "data" / ("glove" if below else ""), vectors)
     check(load_sentiment140(tmp_path / "data"))
+
+
+def test_all_of_it_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were three tweets all."""
+    monkeypatch.setattr("fedlatest.data.tweet_set.NUM_TWEETS", 3)
+    assert load_sentiment140(write(tmp_path, "plain.csv", "glove.twitter.27B.25d.txt")).name == "sentiment140"
 
 
 def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

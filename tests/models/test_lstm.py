@@ -172,3 +172,20 @@ def test_refused() -> None:
     model = lstm(num_features=5, hidden=3)
     with pytest.raises(ConfigError, match="takes texts; for rows of numbers choose"):
         model.apply(some_params(5, 3), np.zeros((2, 5), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "lengths", "message"),
+    [
+        ((3, 5, 10), (3,), r"vectors: of shape (3, 5, 10), the model takes [texts, words, 5]"),
+        ((5, 5), (), r"vectors: of shape (5, 5), the model takes [texts, words, 5]"),
+        ((4, 5, 5), (1,), r"lengths: of shape (1,), give one for each of the 4 texts"),
+    ],
+)
+def test_other_shapes_are_refused(vectors: tuple[int, ...], lengths: tuple[int, ...], message: str) -> None:
+    """A kernel would read beyond its arrays."""
+    model = lstm(num_features=5, hidden=8)
+    params = model.init(jax.random.key(0))
+    with pytest.raises(ConfigError) as error:
+        model.apply(params, Sentences(np.ones(vectors, np.float32), np.ones(lengths, np.int32)))
+    assert message in str(error.value)

@@ -56,6 +56,16 @@ def test_accounts_that_leave_are_told_of() -> None:
     assert dealer.notes == ["1 of 2 accounts have no tweet left to train on and are no client"]
 
 
+def test_rows_that_were_left_out_are_told_of(tweets: TweetSet) -> None:
+    broken = tweets._replace(tweets=tweets.tweets._replace(num_malformed=3, first_malformed="row 7: ?"))
+    dealer = Dealer(broken)
+    [experiment] = RECIPES["tweets"].experiments(["num_clients=20"])
+    [note] = experiment.plan(dealer).notes
+    total = 3 + len(tweets.tweets.positive)
+    assert note == f"generated-tweets: 3 of {total} rows make no sense and are left out (first row 7: ?)"
+    assert dealer.notes == [note]
+
+
 def test_a_federation_of_tweets_by_hand() -> None:
     """Words with a vector get numbers 1, 2, ... in the order of the texts; 0 stands for the others and for padding.
 

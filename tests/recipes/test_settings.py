@@ -95,7 +95,7 @@ def test_every_choice_can_be_built(what: str) -> None:
         ("tweets", "partition=iid", "partition=iid: is not for texts; generated-tweets takes partition=account"),
         ("tweets", "num_clients=31", "num_clients=31: give at least 1 and at most"),
         ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
-        ("tweets", "window_hours=24", "window_hours=24.0: sleep lasts more than 0 and less than 24 hours"),
+        ("tweets", "window_hours=24", "window_hours=24.0: sleep lasts at least a second and less than 24 hours"),
         ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
         ("tweets", "hidden=0", "hidden=0: a layer has at least one unit"),
         ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
@@ -113,6 +113,10 @@ def test_fedprox_is_milder_on_tweets() -> None:
     """The paper's mu: 1.0 on MNIST, 0.01 on Sentiment140; unless one is named."""
     [milder] = RECIPES["sentiment140"].experiments(["algorithm=fedprox"])
     [told] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "mu=0.5"])
+    [spaced] = RECIPES["sentiment140"].experiments(["algorithm = fedprox"])
+    [changed] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "algorithm=fedavg"])
+    assert spaced.values["mu"] == 0.01
+    assert "mu" not in changed.values
     [usual] = RECIPES["mnist"].experiments(["algorithm=fedprox"])
     assert (milder.values["mu"], told.values["mu"], usual.values["mu"]) == (0.01, 0.5, 1.0)
 

@@ -68,8 +68,8 @@ def _sleep(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int =
     """The quietest hours of each client's day, read off when its samples were made; rounds_per_day rounds are 24 h."""
     if clients.sent is None:
         raise ConfigError("availability=sleep: needs to know when samples were made; choose availability=windows")
-    if not 0 < window_hours < 24:
-        raise ConfigError(f"window_hours={window_hours}: sleep lasts more than 0 and less than 24 hours")
+    if not 1 <= window_hours * 3600 < patterns.SECONDS_PER_DAY:
+        raise ConfigError(f"window_hours={window_hours}: sleep lasts at least a second and less than 24 hours")
     start = [sleep_window(sent, hours=window_hours) / 3600 for sent in clients.sent]
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 

@@ -1,6 +1,7 @@
 """The application that commands are added to, and how it ends."""
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -16,7 +17,8 @@ err = Console(stderr=True)
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one or two lines, never a traceback."""
+    """Entry point: a user's mistake is one or two lines, never a traceback, and so is a warning."""
+    warnings.showwarning = lambda message, *_, **__: err.print(Text(str(message), style="yellow"), soft_wrap=True)
     try:
         app()
     except FedlatestError as error:

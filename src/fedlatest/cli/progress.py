@@ -107,7 +107,6 @@ class Loading:
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "Loading":
-        self._progress.start()
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -115,6 +114,7 @@ class Loading:
 
     def hear(self, what: str, done: int, total: int | None) -> None:
         """Move the bar of one piece."""
+        self._progress.start()  # nothing to show before; does nothing when started
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(what, total=total)
         self._progress.update(self._tasks[what], completed=done, total=total)

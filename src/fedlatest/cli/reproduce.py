@@ -15,7 +15,7 @@ from fedlatest.cli.app import app, err, out
 from fedlatest.cli.device import use_device
 from fedlatest.cli.progress import Loading, ManyBars, Stop, duration
 from fedlatest.cli.report import write_report
-from fedlatest.cli.run import refuse_a_run_at
+from fedlatest.cli.run import refuse_a_run_at, show_notes
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import Dealer, Experiment
 from fedlatest.recipes.figure import Figure
@@ -96,6 +96,9 @@ def _run(
     """Run what is missing: side by side on an accelerator, in processes on a CPU."""
     with Loading() as loading:
         dealer = Dealer(reproduction.load(data, listener=loading.hear))
+    for experiment in experiments:
+        dealer.deal(experiment.values)
+    show_notes(dealer.notes)
     folders = [root / experiment.name for experiment in experiments]
     accelerated = jax.default_backend() != "cpu"
     if accelerated:

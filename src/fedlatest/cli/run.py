@@ -18,7 +18,7 @@ from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.recipes import RECIPES, Dealer, Recipe
 from fedlatest.recipes.reproduction import REPRODUCTIONS
 from fedlatest.recipes.settings import CHOICES, keywords
-from fedlatest.report import RunRecord, draw_curves, read_runs
+from fedlatest.report import RunRecord, draw_curves, draw_sleep, has_sleep, read_runs
 from fedlatest.runs import RunFolder
 from fedlatest.simulation import Plan, simulate_plan
 from fedlatest.simulation import Progress as Heard
@@ -64,8 +64,7 @@ def run(
     with Loading() as loading:
         dealer = Dealer(chosen.load(data, listener=loading.hear))
     plans = [experiment.plan(dealer, numbers) for experiment in experiments]  # complains about nonsense early
-    for note in dealer.notes:
-        err.print(Text(note, style="yellow"), soft_wrap=True)
+    show_notes(dealer.notes)
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     _refuse_what_is_in_the_way(root, folders, allowed=resume or force)
@@ -94,7 +93,10 @@ def _run_all(names: list[str], plans: list[Plan], folders: list[Path], options: 
                     raise KeyboardInterrupt
 
             simulate_plan(plan, folder, listener=listen, **options)
-            draw_curves(read_runs([folder]), folder / "figure.png")
+            [record] = read_runs([folder])
+            draw_curves([record], folder / "figure.png")
+            if has_sleep(record):
+                draw_sleep(record, folder / "sleep.png")
 
 
 @app.command()
@@ -150,6 +152,12 @@ def _refuse_what_is_in_the_way(root: Path, folders: list[Path], *, allowed: bool
     for folder in map(RunFolder, folders):
         if folder.exists and not allowed:
             folder.refuse()
+
+
+def show_notes(notes: list[str]) -> None:
+    """What a user should know of the data."""
+    for note in notes:
+        err.print(Text(note, style="yellow"), soft_wrap=True)
 
 
 def refuse_a_run_at(root: Path, what: str) -> None:

@@ -12,11 +12,14 @@ from fedlatest.errors import DataError
 CHUNK = 2**18  # bytes
 
 
-def fetch(url: str, folder: Path, *, check: Callable[[Path], None], told: Told | None = None) -> Source:
+def fetch(
+    url: str, folder: Path, *, check: Callable[[Path], None], told: Told | None = None, beside: str = ""
+) -> Source:
     """The file behind a URL, downloaded into `folder` once.
 
     `check` raises a DataError if the content is not what it should be; only what passes is kept. Its sha256 is then
-    pinned in a file beside it (NAME.sha256, as `sha256sum` writes it) and compared at every later use.
+    pinned in a file beside it (NAME.sha256, as `sha256sum` writes it) and compared at every later use. `beside` says
+    what else somebody without a network has to fetch.
     """
     path = folder / url.rpartition("/")[2]
     pin = path.with_name(path.name + ".sha256")
@@ -27,7 +30,7 @@ def fetch(url: str, folder: Path, *, check: Callable[[Path], None], told: Told |
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as place:
             draft = Path(place) / path.name
-            _download(url, draft, told)
+            _download(url, draft, told, beside)
             found = _accepted(source(draft), url, pin, pinned, check)
             draft.replace(path)
     except OSError as error:
@@ -64,7 +67,7 @@ def _accepted(file: Source, url: str, pin: Path, pinned: str | None, check: Call
     return file
 
 
-def _download(url: str, draft: Path, told: Told | None) -> None:
+def _download(url: str, draft: Path, told: Told | None, beside: str) -> None:
     import pooch
 
     download = pooch.HTTPDownloader(progressbar=_Bar(told) if told else False, chunk_size=CHUNK)
@@ -73,7 +76,7 @@ def _download(url: str, draft: Path, told: Told | None) -> None:
     except (OSError, ValueError) as error:  # no network, no such page, a broken connection
         raise DataError(
             f"{draft.name} is not here and could not be downloaded from {url} ({type(error).__name__}: {error}). "
-            f"Put it in a folder and name that with --data or {DATA}."
+            f"Put it{beside} in a folder and name that with --data or {DATA}."
         ) from error
 
 

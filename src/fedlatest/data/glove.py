@@ -20,17 +20,22 @@ def read_glove(
     """[words, dimensions] the vectors of some words; a word that the file does not hold gets zeros.
 
     The file (plain, .gz, or the member of a .zip that ends in `DIMENSIONSd.txt`) is streamed: what is not asked for is
-    not kept.
+    not kept. A word whose line makes no sense counts as unknown; more than 1% of such is an error showing the first.
     """
     wanted = {word: number for number, word in enumerate(words)}
     vectors = np.zeros((len(words), dimensions), np.float32)
-    found = 0
+    found, problems = 0, list[str]()
     lines = read_lines(path, encoding="utf-8", member=f"{dimensions}d.txt", told=told)
     for number, line in enumerate(lines, 1):
         word, _, rest = line.partition(" ")
         if word in wanted:
-            vectors[wanted[word]] = _vector(rest, dimensions, f"{path}: line {number}")
-            found += 1
+            try:
+                vectors[wanted[word]] = _vector(rest, dimensions)
+                found += 1
+            except ValueError as error:
+                problems.append(f"{path}: line {number}: {error}")
+    if len(problems) > MOST_MALFORMED * (found + len(problems)):
+        raise DataError(problems[0])
     if words and not found:
         raise DataError(f"{path}: holds none of the {len(words)} words that were asked for; is it a GloVe text file?")
     return vectors
@@ -48,11 +53,13 @@ def check_glove(path: Path, *, dimensions: int = DIMENSIONS, told: Told | None =
         raise DataError(f"{path}: {num_malformed} of {num_lines} lines are not a word and {dimensions} numbers{first}")
 
 
-def _vector(text: str, dimensions: int, where: str) -> list[float]:
+def _vector(text: str, dimensions: int) -> npt.NDArray[np.float32]:
     try:
         values = [float(part) for part in text.split()]
     except ValueError as error:
-        raise DataError(f"{where}: is not a word and its vector ({error})") from None
-    if len(values) != dimensions or not np.isfinite(values).all():
-        raise DataError(f"{where}: holds {len(values)} numbers, expected {dimensions} finite ones")
-    return values
+        raise ValueError(f"is not a word and its vector ({error})") from None
+    with np.errstate(over="ignore"):
+        vector = np.array(values, np.float32)
+    if len(values) != dimensions or not np.isfinite(vector).all():
+        raise ValueError(f"holds {len(values)} numbers, expected {dimensions} finite ones")
+    return vector

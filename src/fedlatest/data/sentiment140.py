@@ -27,7 +27,8 @@ class Tweets(NamedTuple):
     second: npt.NDArray[np.int32]  # [T] seconds after midnight, as the file's clock has it
     texts: Texts
     accounts: list[str]
-    num_malformed: int
+    num_malformed: int  # rows that were left out
+    first_malformed: str = ""
 
 
 def read_tweets(path: Path, *, told: Told | None = None) -> Tweets:
@@ -56,6 +57,7 @@ def read_tweets(path: Path, *, told: Told | None = None) -> Tweets:
         texts,
         list(reader.accounts),
         reader.num_malformed,
+        reader.first_malformed,
     )
 
 

@@ -45,7 +45,7 @@ def _opened(path: Path, member: str) -> Iterator[_Source]:
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as folder:
             info = _member(folder, path, member)
-            with folder.open(info) as file:
+            with _open_member(folder, info, path) as file:
                 yield _Source(file, info.file_size, file.tell)
         return
     with path.open("rb") as raw:
@@ -55,6 +55,13 @@ def _opened(path: Path, member: str) -> Iterator[_Source]:
                 yield _Source(file, size, raw.tell)
         else:
             yield _Source(raw, size, raw.tell)
+
+
+def _open_member(folder: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> IO[bytes]:
+    try:
+        return folder.open(info)
+    except (RuntimeError, NotImplementedError) as error:  # encrypted; packed in a way that Python does not know
+        raise DataError(f"{path}: {info.filename} cannot be unpacked ({error})") from error
 
 
 def _member(folder: zipfile.ZipFile, path: Path, ending: str) -> zipfile.ZipInfo:

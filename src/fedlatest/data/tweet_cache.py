@@ -10,7 +10,7 @@ from fedlatest.data.sentiment140 import Tweets, read_tweets
 from fedlatest.data.tweets import Texts
 from fedlatest.digest import digest
 
-FORMAT = 1  # another number when reading or cleaning changes: what is cached under an old one is not used
+FORMAT = 2  # another number when reading or cleaning changes: what is cached under an old one is not used
 
 
 def cached_tweets(file: Source, *, told: Told | None = None) -> Tweets:
@@ -48,6 +48,7 @@ def _packed(tweets: Tweets) -> Arrays:
         "accounts": accounts,
         "account_lengths": account_lengths,
         "num_malformed": np.array(tweets.num_malformed),
+        "first_malformed": pack([tweets.first_malformed])[0],
     }
 
 
@@ -60,4 +61,5 @@ def _unpacked(arrays: Arrays) -> Tweets:
         Texts(unpack(arrays["words"], arrays["word_lengths"]), arrays["ids"], offsets),
         unpack(arrays["accounts"], arrays["account_lengths"]),
         int(arrays["num_malformed"]),
+        arrays["first_malformed"].tobytes().decode(),
     )

@@ -42,9 +42,9 @@ def fetch_files(*, listener: Listener | None = None) -> tuple[Source, Source]:
         check_glove(path, told=about(listener, "checking word vectors"))
 
     cache, told = cache_folder(), about(listener, "downloading tweets")
-    tweets = fetch(TWEETS_URL, cache / "sentiment140", check=check_tweets, told=told)
+    tweets = fetch(TWEETS_URL, cache / "sentiment140", check=check_tweets, told=told, beside=f" and {VECTORS_URL}")
     told = about(listener, "downloading word vectors")
-    return tweets, fetch(VECTORS_URL, cache / "glove", check=check_vectors, told=told)
+    return tweets, fetch(VECTORS_URL, cache / "glove", check=check_vectors, told=told, beside=f" and {TWEETS_URL}")
 
 
 def _find(folder: Path, below: str, patterns: Sequence[str], what: str) -> Path:

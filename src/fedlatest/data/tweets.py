@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 NAME, URL = "<name>", "<url>"  # no vocabulary holds them: words are letters only
-_PIECE = re.compile(r"https?://\S+|www\.\S+|@\w+|[a-z]+", re.IGNORECASE)
+_PIECE = re.compile(r"(?i:https?://|www\.)\S+|@\w+|[A-Za-z]+")
 _REPEATED = re.compile(r"([a-z])\1{2,}")
 
 

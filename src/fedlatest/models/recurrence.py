@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedlatest.data.words import Sentences, blank_padding
+from fedlatest.errors import ConfigError
 from fedlatest.models.kernels import native, pallas
 
 _States = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
@@ -28,6 +29,7 @@ class Layer(NamedTuple):
 def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     """[texts, hidden] the upper layer's state after each text's last word, by the fastest means at hand."""
     vectors = lax.stop_gradient(jnp.asarray(texts.vectors))
+    _check_shapes(lower, vectors, jnp.shape(texts.lengths))
     lengths = jnp.clip(jnp.asarray(texts.lengths, jnp.int32), 0, vectors.shape[1])  # kernels do not look over the edge
     num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
     single = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
@@ -37,6 +39,17 @@ def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     if backend == "gpu" and pallas.ready(hidden):
         return pallas.last_hidden((*lower, *upper), vectors, lengths)
     return last_hidden_plainly(lower, upper, Sentences(vectors, lengths))
+
+
+def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) -> None:
+    """A kernel takes shapes on trust."""
+    num_inputs = lower.input.shape[-2]
+    if vectors.ndim != 3 or vectors.shape[-1] != num_inputs:
+        raise ConfigError(
+            f"vectors: of shape {vectors.shape}, the model takes [texts, words, {num_inputs}]; see num_features"
+        )
+    if lengths != vectors.shape[:1]:
+        raise ConfigError(f"lengths: of shape {lengths}, give one for each of the {vectors.shape[0]} texts")
 
 
 def last_hidden_plainly(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:

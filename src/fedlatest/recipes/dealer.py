@@ -1,12 +1,12 @@
 """From data and values to a federation: who holds what, and what an availability and a model need to know of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedlatest.availability import Clients
-from fedlatest.data import Federation, Samples, TweetSet, tweet_federation
+from fedlatest.data import Deal, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.errors import ConfigError
 from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.recipes.settings import keywords_of, make
@@ -22,7 +22,7 @@ class Dealt(NamedTuple):
     clients: Clients
     sizes: Mapping[str, int]  # of a model
     loss: Loss
-    note: str = ""  # what a user should know of it
+    notes: tuple[str, ...] = ()  # what a user should know of it
 
 
 class Dealer:
@@ -47,7 +47,7 @@ class Dealer:
     @property
     def notes(self) -> list[str]:
         """What a user should know of what was dealt."""
-        return list(dict.fromkeys(dealt.note for dealt in self._dealt.values() if dealt.note))
+        return list(dict.fromkeys(note for dealt in self._dealt.values() for note in dealt.notes))
 
 
 def _deal_samples(samples: Any, values: Mapping[str, Any]) -> Dealt:
@@ -65,9 +65,20 @@ def _deal_tweets(tweet_set: Any, values: Mapping[str, Any]) -> Dealt:
     federation = tweet_federation(tweet_set, deal)
     sent = np.split(deal.sent, deal.offsets[1:-1])
     clients = Clients(federation.client_labels(), federation.num_labels, seed, sent)
-    note = f"{deal.num_left} of {num_clients} accounts have no tweet left to train on and are no client"
     sizes = {"num_features": tweet_set.vectors.shape[1]}
-    return Dealt(federation, clients, sizes, sigmoid_cross_entropy, note if deal.num_left else "")
+    return Dealt(federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, deal, num_clients)))
+
+
+def _notes(tweet_set: TweetSet, deal: Deal, num_clients: int) -> Iterator[str]:
+    tweets = tweet_set.tweets
+    if tweets.num_malformed:
+        total = tweets.num_malformed + len(tweets.positive)
+        yield (
+            f"{tweet_set.name}: {tweets.num_malformed} of {total} rows make no sense and are left out "
+            f"(first {tweets.first_malformed})"
+        )
+    if deal.num_left:
+        yield f"{deal.num_left} of {num_clients} accounts have no tweet left to train on and are no client"
 
 
 def _check_kind(data: Data, values: Mapping[str, Any]) -> None:

@@ -42,6 +42,7 @@ class Experiment:
             evaluate_every=values["evaluate_every"],
             seeds=tuple(seeds),
             config=dict(values),
+            notes=dealt.notes,
         )
 
     def run(self, data: Data, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:

@@ -30,9 +30,9 @@ MU = 0.01  # the paper's for FedProx in this task
 
 def experiments_of(defaults: Mapping[str, Any], overrides: list[str]) -> list[Experiment]:
     """The one experiment that the overrides make of some defaults of this task."""
-    if "algorithm=fedprox" in overrides and not any(key_of(override) == "mu" for override in overrides):
-        overrides = [*overrides, f"mu={MU}"]
     values = resolve_with_everyone(defaults, overrides, about_availability={"rounds_per_day", "window_hours"})
+    if values["algorithm"] == "fedprox" and "mu" not in map(key_of, overrides):
+        values["mu"] = MU
     return [Experiment(values["algorithm"], values)]
 
 

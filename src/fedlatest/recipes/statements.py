@@ -28,7 +28,7 @@ def rivals_oscillate(runs: Histories, *, settings: Sequence[Setting] = ()) -> Fo
     if not ratios:
         return None
     least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
-    text = f"{ratios[least]:.0f} ({least}) to {ratios[most]:.0f} times ({most}) FedLaAvg's swing"
+    text = f"{ratios[least]:.1f} ({least}) to {ratios[most]:.1f} times ({most}) FedLaAvg's swing"
     return Found(text, ratios[least] >= 3)
 
 

@@ -3,7 +3,7 @@
 from fedlatest.report.claims import Claim, write_claims
 from fedlatest.report.figures import METRICS, Line, draw_both, draw_curves, draw_panels
 from fedlatest.report.page import write_page
-from fedlatest.report.pictures import draw_availability, draw_round, draw_sleep
+from fedlatest.report.pictures import draw_availability, draw_round, draw_sleep, has_sleep
 from fedlatest.report.published import PublishedCurve, read_published
 from fedlatest.report.records import TITLES, RunRecord, read_runs
 
@@ -20,6 +20,7 @@ __all__ = [
     "draw_panels",
     "draw_round",
     "draw_sleep",
+    "has_sleep",
     "read_published",
     "read_runs",
     "write_claims",

@@ -41,6 +41,12 @@ def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str =
         return save(figure, path)
 
 
+def has_sleep(run: RunRecord) -> bool:
+    """Whether `draw_sleep` can draw a run."""
+    clients = RunFolder(run.path).clients()
+    return clients is not None and bool(clients.sent.size and clients.window.size)
+
+
 def draw_sleep(run: RunRecord, path: Path, *, title: str = "") -> Path:
     """Clients' days, a row each, by the start of their windows: when their samples were made, and when they are here.
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data import Sentences
-from fedlatest.errors import RunFolderError
+from fedlatest.data.words import Sentences, Words, look_up
+from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.models import MODELS, Model
 from fedlatest.runs.files import load_tree
 from fedlatest.runs.folder import read_manifest
@@ -21,14 +21,21 @@ class TrainedModel(NamedTuple):
     model: Model
     params: Any
 
-    def outputs(self, features: Any) -> jax.Array:
-        """The model's outputs (logits), one or a row of them per sample; texts are `Sentences`."""
+    def outputs(self, features: Any, *, table: npt.ArrayLike | None = None) -> jax.Array:
+        """The model's outputs (logits), one or a row of them per sample.
+
+        Texts are `Sentences`, or `Words` with the `table` of the federation that they are of.
+        """
+        if isinstance(features, Words):
+            if table is None:
+                raise ConfigError("table: texts as numbers of words need theirs, federation.table")
+            features = look_up(features, np.asarray(table))
         texts = isinstance(features, Sentences)
         return self.model.apply(self.params, features if texts else jnp.asarray(np.asarray(features)))
 
-    def predict(self, features: Any) -> npt.NDArray[np.int64]:
+    def predict(self, features: Any, *, table: npt.ArrayLike | None = None) -> npt.NDArray[np.int64]:
         """The most likely label of each sample; of a single logit, whether it is above 0."""
-        outputs = np.asarray(self.outputs(features))
+        outputs = np.asarray(self.outputs(features, table=table))
         return outputs.argmax(axis=-1) if outputs.ndim > 1 else (outputs > 0).astype(np.int64)
 
 

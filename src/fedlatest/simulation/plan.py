@@ -31,6 +31,8 @@ class Plan:
     evaluate_every: int
     seeds: tuple[int, ...]
     config: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    """What should be known of the data."""
 
     @property
     def variant(self) -> Variant:
@@ -75,6 +77,7 @@ class Plan:
                 "name": self.federation.name,
                 **self.federation.checksums,
                 "availability": self.availability.fingerprint(),
+                **({"notes": list(self.notes)} if self.notes else {}),
             },
             "device": {"platform": device.platform, "kind": device.device_kind},
             "versions": {

@@ -78,11 +78,12 @@ _ONE_AT_A_TIME = Lock()
 def _register(num_inputs: int, hidden: int) -> str | None:
     try:
         name, library = _build(num_inputs, hidden)
-    except (OSError, ValueError, subprocess.SubprocessError, _CompilerError) as error:
+        handlers = {what: getattr(library, f"lstm_{what}") for what in ("forward", "backward")}
+    except (OSError, ValueError, AttributeError, subprocess.SubprocessError, _CompilerError) as error:
         warnings.warn(f"the LSTM trains many times slower here: its kernel cannot be compiled ({error})", stacklevel=4)
         return None
-    for what in ("forward", "backward"):
-        capsule = jax.ffi.pycapsule(getattr(library, f"lstm_{what}"))
+    for what, handler in handlers.items():
+        capsule = jax.ffi.pycapsule(handler)
         jax.ffi.register_ffi_target(f"{name}_{what}", capsule, platform="cpu")
     return name
 
