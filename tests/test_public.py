@@ -5,7 +5,7 @@ import fedlatest
 
 def test_public_names() -> None:
     assert sorted(fedlatest.__all__) == [
-        "Algorithm", "Availability", "ConfigError", "DataError", "DivergedError", "Federation", "FedlatestError",
+        "Algorithm", "Availability", "ConfigError", "DataError", "Deal", "DivergedError", "Federation", "FedlatestError",
         "Interval", "Loss", "MissingExtraError", "Model", "Partition", "Progress", "Result", "RunFolder",
         "RunFolderError", "Samples", "Sentences", "TrainedModel", "TweetSet", "Words", "__version__", "alternating",
         "always", "bernoulli", "both", "by_client", "by_label", "deal_accounts", "dirichlet", "diurnal", "either",

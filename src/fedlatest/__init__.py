@@ -22,6 +22,7 @@ from fedlatest.availability import (
     write_trace,
 )
 from fedlatest.data import (
+    Deal,
     Federation,
     Partition,
     Samples,
@@ -57,6 +58,7 @@ __all__ = [
     "Availability",
     "ConfigError",
     "DataError",
+    "Deal",
     "DivergedError",
     "Federation",
     "FedlatestError",

@@ -1,7 +1,7 @@
 """Keys and values: what `--set KEY=VALUE` may say for a recipe, with types, defaults and helpful complaints.
 
 A recipe's keys are the common ones below and the keywords of the algorithm, availability model, partition and model it
-names: `mu` belongs to fedprox, `period` to diurnal, `alpha` to dirichlet.
+names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp and lstm.
 """
 
 import difflib
