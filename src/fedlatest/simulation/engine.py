@@ -100,7 +100,7 @@ class Engine:
             cohort_size=training.cohort_size,
             num_steps=algorithm.num_local_steps or training.num_local_steps,
             batch_size=training.batch_size,
-            clients_at_once=clients_at_once or _clients_at_once(model, training.cohort_size),
+            clients_at_once=min(training.cohort_size, clients_at_once or _clients_at_once(model, training.cohort_size)),
         )
         self.samples, self.test = _placed(federation)
         self.num_labels = federation.num_labels if federation.has_classes else 0
@@ -294,7 +294,7 @@ def _clients_at_once(model: Model, cohort_size: int) -> int:
     """All at once on an accelerator; on a CPU as many as fit its cache."""
     if jax.default_backend() != "cpu":
         return cohort_size
-    return max(1, min(cohort_size, CACHE_BYTES // _nbytes(jax.eval_shape(model.init, jax.random.key(0)))))
+    return max(1, CACHE_BYTES // _nbytes(jax.eval_shape(model.init, jax.random.key(0))))
 
 
 def _join(parts: list[Any]) -> Any:
