@@ -11,6 +11,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.data.images import write_small_mnist
+
 os.environ.setdefault("NPROC", "1")  # as the command line does: small models, one thread
 
 # Many tests compile the same small programs: one compilation serves them all, in every worker and in every process
@@ -34,6 +36,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLATEST_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with few and small images in MNIST's own format."""
+    folder = tmp_path_factory.mktemp("images")
+    write_small_mnist(folder)
+    return folder
 
 
 @pytest.fixture

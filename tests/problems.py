@@ -1,11 +1,12 @@
 """Small problems that several tests share."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest import Federation, logistic
+from fedlatest import Availability, Federation, bernoulli, both, diurnal, logistic
 
 MODEL = logistic(num_features=4, num_classes=3)
 
@@ -24,6 +25,16 @@ def small_federation(num_clients: int = 6, seed: int = 0) -> Federation:
         order=rng.permutation(samples).astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
     )
+
+
+def coins(rates: Sequence[float], *, ids: npt.NDArray[Any] | None = None) -> Availability:
+    """Bernoulli draws, made such that one compiled program plays these and `days`: by day everybody, and no night."""
+    return both(bernoulli(rates, ids=ids), diurnal([True] * len(rates), period=2**20))
+
+
+def days(group: Sequence[bool], *, period: int) -> Availability:
+    """Diurnal blocks, made such that one compiled program plays these and `coins`: every coin falls well."""
+    return both(bernoulli([1.0] * len(group)), diurnal(group, period=period))
 
 
 def flat(params: Any) -> npt.NDArray[np.float64]:

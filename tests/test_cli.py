@@ -1,6 +1,5 @@
-"""The command line as a user meets it: real processes, their output and exit codes."""
+"""The command line as a user meets it: its output and exit codes, in processes of its own where that matters."""
 
-import os
 import re
 import shutil
 import signal
@@ -14,49 +13,53 @@ import pytest
 from fedlatest import load_digits, load_model, read_trace, write_trace
 from fedlatest.availability import bernoulli
 from fedlatest.runs import RunFolder
+from tests.command_line import Done, fedlatest, fedlatest_here
 
-FAST = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "12")
-
-
-def fedlatest(*arguments: str, cwd: Path, data: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "FEDLATEST_DATA"}
-    if data:
-        environment["FEDLATEST_DATA"] = str(data)
-    return subprocess.run(
-        [sys.executable, "-m", "fedlatest", *arguments],
-        cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+FAST = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "25")
 
 
-def test_quickstart_end_to_end(tmp_path: Path) -> None:
-    """Four runs (by force into nothing, as `make demo`), a table, a figure; not overwritten, resumed, plotted."""
-    done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """A short quickstart (by force into nothing, as `make demo`): the folder in which it was run, to be copied."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    return folder, fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=folder)
+
+
+@pytest.fixture
+def after_quickstart(quickstart: tuple[Path, Done], tmp_path: Path) -> Path:
+    """A folder of one's own in which the quickstart was run."""
+    shutil.copytree(quickstart[0], tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_quickstart_end_to_end(quickstart: tuple[Path, Done], after_quickstart: Path) -> None:
+    """Four runs, a table, a figure; not overwritten, resumed, plotted."""
+    folder, done = after_quickstart, quickstart[1]
     assert done.returncode == 0, done.stderr
     assert re.search(r"FedLaAvg +0\.\d{4} +0\.\d{4} +0\.\d{4} +\d+", done.stdout)
     assert re.search(r"figure: q/figure\.png", done.stdout)
-    assert (tmp_path / "q/figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "q/figure.png").read_bytes().startswith(b"\x89PNG")
     for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
-        assert RunFolder(tmp_path / "q" / name).finished
-        assert (tmp_path / "q" / name / "figure.png").is_file()
-    assert load_model(tmp_path / "q/fedlaavg").predict(load_digits().test_features).shape == (359,)
+        assert RunFolder(folder / "q" / name).finished
+        assert (folder / "q" / name / "figure.png").is_file()
+    assert load_model(folder / "q/fedlaavg").predict(load_digits().test_features).shape == (359,)
 
-    again = fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=tmp_path)
+    again = fedlatest_here("run", "quickstart", *FAST, "--out", "q", cwd=folder)
     assert again.returncode == 1
     assert "holds a finished run; add --resume" in again.stderr
-    assert "Traceback" not in again.stderr
 
-    resumed = fedlatest("run", "quickstart", *FAST, "--out", "q", "--resume", cwd=tmp_path)
+    resumed = fedlatest_here("run", "quickstart", *FAST, "--out", "q", "--resume", cwd=folder)
     assert resumed.returncode == 0
     assert resumed.stdout == done.stdout
 
-    drawn = fedlatest("plot", "q", "--out", "all.pdf", cwd=tmp_path)
+    drawn = fedlatest_here("plot", "q", "--out", "all.pdf", cwd=folder)
     assert drawn.returncode == 0
-    assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
+    assert (folder / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_interrupt_and_resume(tmp_path: Path) -> None:
     """Ctrl-C in the middle: exit 130, the work so far is kept, --resume goes on to the end."""
-    arguments = ["run", "quickstart", *FAST[:-1], "100000", "--set", "evaluate_every=50", "--out", "q"]
+    arguments = ["run", "quickstart", *FAST[:-1], "100000", "--out", "q"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedlatest", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
@@ -74,81 +77,83 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "q/fedlaavg")
     assert not folder.finished
     assert (folder / "checkpoint.safetensors").is_file()
-    other = fedlatest(*arguments, "--set", "period=31", "--resume", cwd=tmp_path)
+    other = fedlatest_here(*arguments, "--set", "period=31", "--resume", cwd=tmp_path)
     assert other.returncode == 1
     assert "period was 30, now 31" in other.stderr
 
 
-def test_trace_from_the_command_line(tmp_path: Path) -> None:
+def test_trace_from_the_command_line(small_mnist: Path, tmp_path: Path) -> None:
     """A recorded pattern replayed: the numbers available are those of the pattern that was written."""
     pattern = bernoulli([0.3] * 20)
     write_trace(tmp_path / "trace.csv", pattern, horizon=12, seed=5)
     assert read_trace(tmp_path / "trace.csv")
-    done = fedlatest(
-        "run", "quickstart", *FAST, "--out", "q", "--set", "availability=trace", "--set", "trace=trace.csv",
-        "--set", "evaluate_every=1", cwd=tmp_path,
+    settings = ("num_clients=20", "availability=trace", "trace=trace.csv", "evaluate_every=1")
+    done = fedlatest_here(
+        "run", "mnist", "--rounds", "12", "--out", "q", *(part for key in settings for part in ("--set", key)),
+        cwd=tmp_path, data=small_mnist,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = RunFolder(tmp_path / "q/fedavg").metrics().rows
+    rows = RunFolder(tmp_path / "q").metrics().rows
     assert [row.num_available for row in rows[1:]] == pattern.table(12, seed=5).sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "quickstart", "--set", "perod=3"), "perod: unknown key; did you mean period?"),
+        (("run", "quickstart", "--set", "period=0"), "period=0"),
+        (("run", "quickstart", "--set", "participation=2"), "participation=2.0"),
+        (("run", "quickstart", "--rounds", "0"), "rounds=0"),
+        (("run", "quickstart", "--seed", "1", "--seeds", "2"), "--seed, --seeds"),
+        (("run", "quickstart", "--seeds", "0"), "--seeds 0"),
+        (("run", "quickstart", "--device", "tpu"), "--device tpu: choose cpu or gpu"),
+        (("run", "quickstart", "--resume", "--force"), "--resume, --force"),
+        (("run", "mnist", "--data", "nowhere"), "data=nowhere: no such folder"),
+        (("plot", "nowhere"), "nowhere: holds no run"),
+    ],
+)
+def test_mistakes_are_one_or_two_lines(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = fedlatest_here(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not list(tmp_path.rglob("manifest.json"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("run", "quikstart"), 1, "recipe quikstart: unknown; choose one of quickstart, mnist"),
-        (("run", "quickstart", "--set", "perod=3"), 1, "perod: unknown key; did you mean period?"),
-        (("run", "quickstart", "--set", "period=0"), 1, "period=0"),
-        (("run", "quickstart", "--set", "participation=2"), 1, "participation=2.0"),
-        (("run", "quickstart", "--rounds", "0"), 1, "rounds=0"),
-        (("run", "quickstart", "--seed", "1", "--seeds", "2"), 1, "--seed, --seeds"),
-        (("run", "quickstart", "--seeds", "0"), 1, "--seeds 0"),
-        (("run", "quickstart", "--device", "tpu"), 1, "--device tpu: choose cpu or gpu"),
-        (("run", "quickstart", "--resume", "--force"), 1, "--resume, --force"),
         (("run", "quickstart", "--sed", "1"), 2, "No such option"),
-        (("run", "mnist", "--data", "nowhere"), 1, "data=nowhere: no such folder"),
-        (("plot", "nowhere"), 1, "nowhere: holds no run"),
     ],
 )
-def test_mistakes_are_one_or_two_lines(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_mistakes_end_a_process(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
     done = fedlatest(*arguments, cwd=tmp_path)
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-    assert not list(tmp_path.rglob("manifest.json"))
 
 
 def test_list_names_everything(tmp_path: Path) -> None:
-    done = fedlatest("list", cwd=tmp_path)
+    done = fedlatest_here("list", cwd=tmp_path)
     for name in ("quickstart", "mnist", "fedlaavg", "sequential", "diurnal", "markov", "lifetime", "trace", "mu=1.0"):
         assert name in done.stdout
     assert fedlatest("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
 
 
-@pytest.fixture(scope="module")
-def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a short quickstart was run, to be copied."""
-    folder = tmp_path_factory.mktemp("quickstart")
-    assert fedlatest("run", "quickstart", *FAST, "--out", "q", cwd=folder).returncode == 0
-    return folder
-
-
-def test_forced_recipe_can_be_resumed_after_a_cut(quickstart: Path, tmp_path: Path) -> None:
+def test_forced_recipe_can_be_resumed_after_a_cut(after_quickstart: Path) -> None:
     """--force removes all runs of the recipe before the first, so a cut leaves nothing old behind."""
-    shutil.copytree(quickstart, tmp_path, dirs_exist_ok=True)
     for name in ("fedavg", "sequential"):
-        RunFolder(tmp_path / "q" / name).clear()  # as if cut: some runs are missing
+        RunFolder(after_quickstart / "q" / name).clear()  # as if cut: some runs are missing
     other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
-    assert fedlatest(*other, "--resume", cwd=tmp_path).returncode == 1
-    assert fedlatest(*other, "--force", cwd=tmp_path).returncode == 0
-    periods = {RunFolder(tmp_path / "q" / n).manifest["config"]["recipe"]["period"] for n in ("fedlaavg", "sequential")}
-    assert periods == {7}
+    assert fedlatest_here(*other, "--resume", cwd=after_quickstart).returncode == 1
+    assert fedlatest_here(*other, "--force", cwd=after_quickstart).returncode == 0
+    for name in ("fedlaavg", "sequential"):
+        assert RunFolder(after_quickstart / "q" / name).manifest["config"]["recipe"]["period"] == 7
 
 
-def test_force_with_nonsense_removes_nothing(quickstart: Path, tmp_path: Path) -> None:
-    shutil.copytree(quickstart, tmp_path, dirs_exist_ok=True)
+def test_force_with_nonsense_removes_nothing(after_quickstart: Path) -> None:
     for nonsense in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
-        done = fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", *nonsense, cwd=tmp_path)
+        done = fedlatest_here("run", "quickstart", *FAST, "--out", "q", "--force", *nonsense, cwd=after_quickstart)
         assert done.returncode == 1
     for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
-        assert RunFolder(tmp_path / "q" / name).finished
+        assert RunFolder(after_quickstart / "q" / name).finished

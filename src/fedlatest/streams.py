@@ -52,20 +52,24 @@ def permute(key: ArrayLike, size: ArrayLike, position: ArrayLike) -> jax.Array:
     [0, 1, 2, 3, 4]
     """
     key, size = _unsigned(key), jnp.asarray(size, jnp.int32)
-
-    def swap_or_not(number: int, place: jax.Array) -> jax.Array:
-        round_key = _mix(key + jnp.uint32(0x9E3779B9) * (jnp.uint32(number) + jnp.uint32(1)))
-        pivot = jnp.minimum((_unit(round_key) * size).astype(jnp.int32), size - 1)
-        partner = pivot - place
-        partner = jnp.where(partner < 0, partner + size, partner)
-        coin = _mix(round_key ^ jnp.maximum(place, partner).astype(jnp.uint32)) >> 31
-        return jnp.where(coin == 1, partner, place)
-
     shape = jnp.broadcast_shapes(key.shape, size.shape, jnp.shape(position))
-    place = jnp.broadcast_to(jnp.asarray(position, jnp.int32), shape)
-    for number in range(PERMUTATION_ROUNDS):
-        place = swap_or_not(number, place)
+    return _shuffle(key, size, jnp.broadcast_to(jnp.asarray(position, jnp.int32), shape))
+
+
+@jax.jit  # traced once, not for every program anew: these rounds were most of what tracing a program took
+def _shuffle(key: jax.Array, size: jax.Array, place: jax.Array) -> jax.Array:
+    for number in range(1, PERMUTATION_ROUNDS + 1):
+        place = _swap_or_not(_mix(key + jnp.uint32(0x9E3779B9) * jnp.uint32(number)), size, place)
     return place
+
+
+@jax.jit
+def _swap_or_not(round_key: jax.Array, size: jax.Array, place: jax.Array) -> jax.Array:
+    pivot = jnp.minimum((_unit(round_key) * size).astype(jnp.int32), size - 1)
+    partner = pivot - place
+    partner = jnp.where(partner < 0, partner + size, partner)
+    coin = _mix(round_key ^ jnp.maximum(place, partner).astype(jnp.uint32)) >> 31
+    return jnp.where(coin == 1, partner, place)
 
 
 def _unsigned(word: ArrayLike) -> jax.Array:

@@ -10,8 +10,6 @@ import pytest
 from fedlatest import (
     Algorithm,
     Federation,
-    bernoulli,
-    diurnal,
     fedadam,
     fedavg,
     fedlaavg,
@@ -23,7 +21,7 @@ from fedlatest import (
 from fedlatest.availability import Availability
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.simulation.engine import Engine, Training
-from tests.problems import MODEL, flat, small_federation
+from tests.problems import MODEL, coins, days, flat, small_federation
 from tests.reference import Reference
 
 ROUNDS = 12
@@ -39,6 +37,10 @@ CASES: dict[str, tuple[Algorithm, dict[str, Any]]] = {
     "fedadam": (fedadam(server_step=0.05), {"server_step": 0.05}),
     "fedadam-update": (fedadam(weighting="update"), {"weighting": "update"}),
     "naive": (naive(), {}),
+}
+PATTERNS = {
+    "bernoulli": coins([0.1, 0.2, 0.3, 0.2, 0.4, 0.1]),
+    "diurnal": days([True, False, True, False, False, True], period=2),
 }
 
 
@@ -76,18 +78,13 @@ def both(
     return jax.tree.map(lambda leaf: leaf[0], states[0]), jax.tree.map(lambda leaf: leaf[0], record), slow
 
 
+@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("pattern", ["bernoulli", "diurnal"])
 def test_equals_reference(case: str, pattern: str) -> None:
     """Cohorts agree exactly, models to float32 rounding; Bernoulli rates are low enough for rounds with nobody."""
     algorithm, options = CASES[case]
     federation = small_federation()
-    availability = (
-        bernoulli([0.1, 0.2, 0.3, 0.2, 0.4, 0.1])
-        if pattern == "bernoulli"
-        else diurnal([True, False, True, False, False, True], period=2)
-    )
-    state, record, slow = both(federation, algorithm, availability, **options)
+    state, record, slow = both(federation, algorithm, PATTERNS[pattern], **options)
     for round in range(ROUNDS):
         cohort = set(record.cohort.clients[round][record.cohort.mask[round]].tolist())
         assert cohort == slow.cohorts[round]
@@ -99,7 +96,7 @@ def test_equals_reference(case: str, pattern: str) -> None:
 
 def test_sometimes_nobody_is_there() -> None:
     """The Bernoulli case above does hold empty rounds and rounds with fewer than K."""
-    _, record, _ = both(small_federation(), fedlaavg(), bernoulli([0.1, 0.2, 0.3, 0.2, 0.4, 0.1]))
+    _, record, _ = both(small_federation(), fedlaavg(), PATTERNS["bernoulli"])
     assert 0 in record.cohort_size
     assert any(0 < size < 3 for size in record.cohort_size)
 
@@ -109,7 +106,7 @@ def test_sequential_equals_reference_on_pooled_data() -> None:
     federation = small_federation()
     training = Training(cohort_size=3, num_local_steps=4, batch_size=3, learning_rate=0.3)
     engine = Engine(
-        federation, MODEL, sequential(), bernoulli([0.5] * 6), training, loss=softmax_cross_entropy, seeds=[3]
+        federation, MODEL, sequential(), PATTERNS["bernoulli"], training, loss=softmax_cross_entropy, seeds=[3]
     )
     states = engine.start()
     slow = Reference(

@@ -13,7 +13,6 @@ from fedlatest import (
     Algorithm,
     Federation,
     always,
-    bernoulli,
     diurnal,
     fedavg,
     fedlaavg,
@@ -27,11 +26,14 @@ from fedlatest.availability import Availability
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.simulation.engine import Engine, Training
 from fedlatest.simulation.rounds import State
-from tests.problems import MODEL, flat, small_federation
+from tests.problems import MODEL, coins, days, flat, small_federation
 from tests.reference import batches, gradient
 
 FEDERATION = small_federation(8, seed=1)
-GROUP = np.array([True, False, True, False, False, True, True, False])
+GROUP = [True, False, True, False, False, True, True, False]
+DAYS = days(GROUP, period=3)
+COINS = coins([0.4] * 8)
+ROUNDS = 10
 
 
 def final(
@@ -41,17 +43,15 @@ def final(
     federation: Federation = FEDERATION,
     cohort_size: int = 3,
     steps: int = 4,
-    rounds: int = 10,
-    seed: int = 2,
-    clients_at_once: int = 8,
+    clients_at_once: int | None = None,
 ) -> State:
-    """The state after some rounds, of one seed."""
+    """The state after ten rounds, of one seed."""
     training = Training(cohort_size, steps, batch_size=3, learning_rate=0.2)
     engine = Engine(
-        federation, MODEL, algorithm, availability, training, loss=softmax_cross_entropy, seeds=[seed],
+        federation, MODEL, algorithm, availability, training, loss=softmax_cross_entropy, seeds=[2],
         clients_at_once=clients_at_once,
     )  # fmt: skip
-    states, _ = engine.advance(engine.start(), rounds)
+    states, _ = engine.advance(engine.start(), ROUNDS)
     return jax.tree.map(lambda leaf: leaf[0], states[0])
 
 
@@ -72,30 +72,29 @@ def test_naive_with_everybody_is_fedavg() -> None:
 
 
 def test_fedprox_without_pull_is_fedavg() -> None:
-    same(final(fedprox(mu=0.0), diurnal(GROUP, period=3)), final(fedavg(), diurnal(GROUP, period=3)), tolerance=0)
+    same(final(fedprox(mu=0.0), DAYS), final(fedavg(), DAYS), tolerance=0)
 
 
 def test_fedprox_pulls() -> None:
     """The identity above would also hold if mu did nothing."""
-    pulled, free = (final(fedprox(mu=mu), diurnal(GROUP, period=3)) for mu in (5.0, 0.0))
+    pulled, free = (final(fedprox(mu=mu), DAYS) for mu in (5.0, 0.0))
     assert np.abs(flat(pulled.server.params) - flat(free.server.params)).max() > 1e-3
 
 
 def test_fedsgd_is_fedavg_with_one_step() -> None:
-    pattern = diurnal(GROUP, period=3)
-    same(final(fedsgd(), pattern, steps=4), final(fedavg(), pattern, steps=1), tolerance=0)
+    same(final(fedsgd(), DAYS, steps=4), final(fedavg(), DAYS, steps=1), tolerance=0)
 
 
 def test_one_local_step_is_algorithm_1() -> None:
     """Algorithm 1 keeps gradients: g += (1/N) sum (g_i_new - g_i_old), x -= gamma g. Written out here in NumPy."""
-    pattern, seed, rate = diurnal(GROUP, period=3), 2, float(np.float32(0.2))
+    seed, rate = 2, float(np.float32(0.2))
     training = Training(3, 1, batch_size=3, learning_rate=0.2)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[seed])
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), DAYS, training, loss=softmax_cross_entropy, seeds=[seed])
     states = engine.start()
     x = flat(states[0].server.params)[0]
-    states, record = engine.advance(states, 12)
+    states, record = engine.advance(states, ROUNDS)
     average, kept = np.zeros_like(x), np.zeros((8, *x.shape))
-    for t in range(12):
+    for t in range(ROUNDS):
         cohort = record.cohort.clients[0, t][record.cohort.mask[0, t]]
         for i in cohort.tolist():
             rows = batches(FEDERATION, i, round=t, seed=seed, steps=1, size=3)[0]
@@ -109,15 +108,15 @@ def test_one_local_step_is_algorithm_1() -> None:
 def test_algorithm_3_gives_the_same_iterates() -> None:
     """Appendix: one loop over iterations t, in which x moves along the gradients that each client's latest round had at
     the same local step: x^t = x^(t-1) - gamma (1/N) sum_i g_i^(C (R_i - 1) + tau). (The text forgets the 1/N.)"""
-    pattern, seed, rate, steps = diurnal(GROUP, period=3), 2, float(np.float32(0.2)), 4
+    seed, rate, steps = 2, float(np.float32(0.2)), 4
     training = Training(3, steps, batch_size=3, learning_rate=0.2)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[seed])
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), DAYS, training, loss=softmax_cross_entropy, seeds=[seed])
     states = engine.start()
     x = flat(states[0].server.params)[0]
-    states, record = engine.advance(states, 10)
+    states, record = engine.advance(states, ROUNDS)
     latest = np.zeros((8, steps, *x.shape))  # gradients of each client's latest round, zero before the first
     local: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
-    for t in range(10 * steps):
+    for t in range(ROUNDS * steps):
         round, tau = divmod(t, steps)
         if tau == 0:
             cohort = record.cohort.clients[0, round][record.cohort.mask[0, round]].tolist()
@@ -144,28 +143,25 @@ def test_client_order_does_not_matter(name: str) -> None:
         ids=FEDERATION.ids[order],
     )
     rates = np.linspace(0.2, 0.9, 8)
-    straight = final(ALGORITHMS[name](), bernoulli(rates))
-    permuted = final(ALGORITHMS[name](), bernoulli(rates[order], ids=order), federation=shuffled)
+    straight = final(ALGORITHMS[name](), coins(rates.tolist()))
+    permuted = final(ALGORITHMS[name](), coins(rates[order].tolist(), ids=order), federation=shuffled)
     same(straight, permuted)
     assert straight.last_round[order].tolist() == permuted.last_round.tolist()
 
 
-@pytest.mark.parametrize("clients_at_once", [1, 2, 3])
+@pytest.mark.parametrize("clients_at_once", [1, 2, 8])
 def test_clients_at_once_do_not_matter(clients_at_once: int) -> None:
-    """3 of 3, 2 + 1 of 3, one by one: the same run to rounding."""
-    pattern = diurnal(GROUP, period=3)
-    same(final(fedlaavg(), pattern, clients_at_once=clients_at_once), final(fedlaavg(), pattern, clients_at_once=8))
+    """One by one, 2 + 1 of 3, more than there are: the same run to rounding as 3 of 3."""
+    same(final(fedlaavg(), DAYS, clients_at_once=clients_at_once), final(fedlaavg(), DAYS, clients_at_once=3))
 
 
 def test_blocks_do_not_matter() -> None:
-    """10 rounds at once are 3 + 1 + 6 rounds."""
+    """10 rounds at once are 1 + 8 + 1 rounds."""
     training = Training(3, 4, batch_size=3, learning_rate=0.2)
-    engine = Engine(
-        FEDERATION, MODEL, fedlaavg(), bernoulli(np.full(8, 0.4)), training, loss=softmax_cross_entropy, seeds=[2]
-    )
-    whole, _ = engine.advance(engine.start(), 10)
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), COINS, training, loss=softmax_cross_entropy, seeds=[2])
+    whole, _ = engine.advance(engine.start(), ROUNDS)
     pieces = engine.start()
-    for rounds in (3, 1, 6):
+    for rounds in (1, 8, 1):
         pieces, _ = engine.advance(pieces, rounds)
     same(*(jax.tree.map(lambda leaf: leaf[0], states[0]) for states in (whole, pieces)))
 
@@ -174,20 +170,19 @@ def test_blocks_do_not_matter() -> None:
 def test_number_of_seeds_does_not_matter(side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seed 2 alone is seed 2 among others, in groups of their own (CPU) and in one program (accelerators)."""
     training = Training(3, 4, batch_size=3, learning_rate=0.2)
-    pattern = bernoulli(np.full(8, 0.4))
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[0, 2, 5])
+    engine = Engine(FEDERATION, MODEL, fedlaavg(), COINS, training, loss=softmax_cross_entropy, seeds=[0, 2, 5])
     assert len(engine.groups) == (1 if side_by_side else 3)
-    states, _ = engine.advance(engine.start(), 10)
+    states, _ = engine.advance(engine.start(), ROUNDS)
     together = jax.tree.map(lambda *leaves: np.concatenate(leaves)[1], *jax.device_get(states))
-    same(final(fedlaavg(), pattern), together)
+    same(final(fedlaavg(), COINS), together)
 
 
 COMINGS_AND_GOINGS = Engine(
     FEDERATION,
     MODEL,
     fedlaavg(),
-    bernoulli(np.full(8, 0.5)),
+    COINS,
     Training(3, 4, batch_size=3, learning_rate=0.2),
     loss=softmax_cross_entropy,
     seeds=[0],
@@ -199,45 +194,48 @@ def test_the_average_is_that_of_the_stored_updates(seed: int, rates: list[float]
     """The invariant: u = (1/N) sum of all u_i, after any history of comings and goings, to float32 rounding."""
     engine = COMINGS_AND_GOINGS
     [group] = engine.groups
-    lane = group.lanes._replace(seed=jnp.uint32(seed), availability=bernoulli(rates))
+    lane = group.lanes._replace(seed=jnp.uint32(seed), availability=coins(rates))
     engine.groups = [replace(group, lanes=lane)]
-    states, _ = engine.advance(engine.start(), 15)
+    states = engine.start()
+    for _ in range(2):
+        states, _ = engine.advance(states, ROUNDS)
     largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(states[0].memory))
     error = engine.measure(states).average_error
     assert float(error[0]) <= 1e-6 * max(largest, 1e-3)
 
 
 def test_nobody_there_steps_or_holds() -> None:
-    """Nobody after round 3: the paper's algorithm walks on along u, `hold` stays put."""
-    from fedlatest import lifetime
-
-    gone = lifetime(np.zeros(8, int), departure=3)
+    """Everybody for ten rounds, then nobody: the paper's algorithm walks on along u, `hold` stays put."""
+    gone = days([True] * 8, period=ROUNDS)
     training = Training(3, 4, batch_size=3, learning_rate=0.2)
     for empty_round in ("step", "hold"):
         engine = Engine(
             FEDERATION, MODEL, fedlaavg(empty_round=empty_round), gone, training,
             loss=softmax_cross_entropy, seeds=[2],
         )  # fmt: skip
-        states, _ = engine.advance(engine.start(), 3)
+        states, _ = engine.advance(engine.start(), ROUNDS)
         before, total = flat(states[0].server.params)[0], flat(states[0].total["update"])[0]
-        states, record = engine.advance(states, 5)
-        assert record.cohort_size.tolist() == [[0] * 5]
+        states, record = engine.advance(states, ROUNDS)
+        assert record.cohort_size.tolist() == [[0] * ROUNDS]
         walked = flat(states[0].server.params)[0] - before
-        np.testing.assert_allclose(walked, 5 * total / 8 if empty_round == "step" else 0 * total, rtol=1e-5, atol=1e-6)
+        expected = ROUNDS * total / 8 if empty_round == "step" else 0 * total
+        np.testing.assert_allclose(walked, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("period", "cohort_size"), [(3, 3), (5, 2), (2, 8), (7, 1)])
 @pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize(("period", "cohort_size"), [(3, 3), (5, 2), (2, 8), (7, 1)])
 def test_lemma_1(period: int, cohort_size: int, random: bool) -> None:
     """Oldest first: staleness never exceeds I = ceil(N / K) E - 1, with the smallest E that the model reports."""
-    pattern = bernoulli(np.full(8, 1 / period)) if random else diurnal(GROUP, period=period)
+    pattern = coins([1 / period] * 8) if random else days(GROUP, period=period)
     horizon = 120
     smallest = pattern.assumption(horizon, seed=2).smallest_e
     assert smallest is not None
-    training = Training(cohort_size, 1, batch_size=1, learning_rate=0.01)
+    training = Training(cohort_size, 1, batch_size=3, learning_rate=0.01)
     engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[2])
-    _, record = engine.advance(engine.start(), horizon)
-    assert record.max_staleness.max() <= -(-8 // cohort_size) * smallest - 1
+    states, bound = engine.start(), -(-8 // cohort_size) * smallest - 1
+    for _ in range(horizon // ROUNDS):
+        states, record = engine.advance(states, ROUNDS)
+        assert record.max_staleness.max() <= bound
 
 
 def test_uniform_selection_breaks_lemma_1() -> None:

@@ -1,8 +1,6 @@
 """MNIST's four files: found where they may lie, checked against each other, and never missed silently."""
 
-import gzip
 import re
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from fedlatest import DataError, load_mnist
 from fedlatest.data.mnist import FILES, MIRRORS
+from tests.data.images import write
 
 NAMES = tuple(FILES)
 # Three training and two test images of 2 x 2 pixels.
@@ -22,15 +21,6 @@ ARRAYS: dict[str, npt.NDArray[np.uint8]] = {
     NAMES[2]: TRAIN_IMAGES[:2] // 2,
     NAMES[3]: np.array([1, 2], np.uint8),
 }
-
-
-def write(folder: Path, name: str, array: npt.NDArray[np.uint8], *, spelled: str | None = None) -> Path:
-    """One IDX file, gzipped if its name says so."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (spelled or name)
-    content = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
 
 
 def write_all(folder: Path, spell: Callable[[str], str] = str) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver (Debian: chromium-driver)"
 )
 
-SMALL = ["rounds=24", "num_clients=20", "local_steps=2", "evaluate_every=4"]
+SMALL = ["rounds=30", "num_clients=20", "local_steps=2", "evaluate_every=5"]
 SECTIONS = ("curves", "availability", "staleness", "participation", "labels")
 
 
@@ -218,16 +218,16 @@ def test_sliders_zoom(opened: webdriver.Chrome) -> None:
     everything = texts(curves, ".tick-x")
     curves.find_element(By.CSS_SELECTOR, ".ranges input").send_keys(Keys.ARROW_RIGHT * 8)
     assert texts(curves, ".tick-x") != everything
-    assert texts(curves, ".ranges output") == ["8", "24"]
+    assert texts(curves, ".ranges output") == ["8", "30"]
 
 
 def test_pointing_shows_values(opened: webdriver.Chrome) -> None:
-    """In the middle of the plot is about round 12 of 24; the tip names every curve and its range over seeds."""
+    """In the middle of the plot is about round 15 of 30; the tip names every curve and its range over seeds."""
     curves = visit(opened, "curves")
     ActionChains(opened, duration=20).move_to_element(curves.find_element(By.CSS_SELECTOR, ".plot")).perform()
     tip = curves.find_element(By.CSS_SELECTOR, ".tip")
     assert tip.is_displayed()
-    assert texts(tip, "b") == ["round 12"]
+    assert texts(tip, "b") == ["round 15"]
     assert sorted(texts(tip, "td:nth-child(2)")) == ["FedAvg", "FedLaAvg", "Sequential SGD"]
 
 
@@ -241,7 +241,7 @@ def test_keyboard(opened: webdriver.Chrome) -> None:
     assert str(said.get_attribute("textContent")).startswith("round 0: ")
     plot.send_keys(Keys.ARROW_RIGHT)
     words = str(said.get_attribute("textContent"))
-    assert words.startswith("round 4: ")
+    assert words.startswith("round 5: ")
     assert "FedLaAvg 0." in words
     plot.send_keys("+")
     assert texts(curves, ".tick-x") != everything

@@ -17,7 +17,7 @@ from fedlatest.report.findings import findings, what_was_run
 from fedlatest.report.page_data import LEVELS, MOST_EVALUATIONS
 from fedlatest.report.settings import find_settings, look_of, name_runs
 from fedlatest.runs import ClientRecord, LabelRow, Participation, Row, RunFolder
-from tests.test_cli import fedlatest
+from tests.command_line import fedlatest_here
 
 
 def cohorts(*seeds: list[list[int]]) -> Participation:
@@ -253,12 +253,12 @@ def test_page_stays_small(tmp_path: Path) -> None:
 def test_command_line(tmp_path: Path) -> None:
     """It says where the page went and how large it is; a mistake is answered in a line."""
     finish(write_run(tmp_path / "a"))
-    done = fedlatest("report", "a", "--title", "a title", cwd=tmp_path)
+    done = fedlatest_here("report", "a", "--title", "a title", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"report: report\.html \(\d\.\d MB\)\n", done.stdout)
     assert "<h1>a title</h1>" in (tmp_path / "report.html").read_text()
     for arguments, answer in ((("b",), "holds no run"), (("a", "--out", "x.pdf"), "ends in .html")):
-        wrong = fedlatest("report", *arguments, cwd=tmp_path)
+        wrong = fedlatest_here("report", *arguments, cwd=tmp_path)
         assert wrong.returncode == 1
         assert answer in wrong.stderr
         assert len(wrong.stderr.splitlines()) == 1

@@ -32,8 +32,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
     folder = tmp_path_factory.mktemp("runs")
     for algorithm in (fedlaavg(), fedavg(), sequential()):
         simulate(
-            FEDERATION, MODEL, algorithm, DAY, rounds=20, cohort_size=2, num_local_steps=2, evaluate_every=5,
-            seeds=(0, 1), out=folder / algorithm.name,
+            FEDERATION, MODEL, algorithm, DAY, rounds=20, cohort_size=3, num_local_steps=2, batch_size=3,
+            evaluate_every=5, seeds=(0, 1), out=folder / algorithm.name,
         )  # fmt: skip
     return {record.path.name: record for record in read_runs([folder])}
 
@@ -78,7 +78,7 @@ def test_the_chart_shows_who_is_there(runs: dict[str, RunRecord], tmp_path: Path
 
 def test_one_round(runs: dict[str, RunRecord], tmp_path: Path) -> None:
     path = draw_round(runs["fedlaavg"], tmp_path / "round.png", round=9)
-    assert colours(path)[0xD5, 0x5E, 0x00] > 20  # the two that take part
+    assert colours(path)[0xD5, 0x5E, 0x00] > 20  # the three that take part
     with pytest.raises(RunFolderError, match=r"round=20: .* has rounds 0 \.\. 19"):
         draw_round(runs["fedlaavg"], tmp_path / "round.png", round=20)
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,34 +61,48 @@ def without_seconds(metrics: Metrics) -> list[Any]:
     return [row._replace(seconds=0.0) for row in metrics.rows]
 
 
-def assert_identical(left: Path, right: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """An uninterrupted run, whose folder is only read."""
+    return play(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def finished(whole: Result, tmp_path: Path) -> Path:
+    """A folder of one's own with a finished run in it."""
+    assert whole.folder is not None
+    shutil.copytree(whole.folder, tmp_path / "finished")
+    return tmp_path / "finished"
+
+
+def assert_identical(whole: Result, cut: Path) -> None:
     """Two run folders agree to the last bit, the seconds aside."""
-    one, other = RunFolder(left), RunFolder(right)
+    assert whole.folder is not None
+    one, other = RunFolder(whole.folder), RunFolder(cut)
     assert without_seconds(one.metrics()) == without_seconds(other.metrics())
     for ours, theirs in zip(one.participation(), other.participation(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert (left / "model.safetensors").read_bytes() == (right / "model.safetensors").read_bytes()
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
     assert one.manifest["availability"] == other.manifest["availability"]
 
 
 @pytest.mark.parametrize("algorithm", [fedlaavg(), naive()], ids=["fedlaavg", "naive"])
 def test_interrupted_twice_and_resumed(tmp_path: Path, algorithm: Any) -> None:
-    play(tmp_path / "whole", algorithm)
+    whole = play(tmp_path / "whole", algorithm)
     for round in (5, 20):
         with pytest.raises(KeyboardInterrupt):
             play(tmp_path / "cut", algorithm, listener=interrupt_at(round), resume=round == 20)
         assert not RunFolder(tmp_path / "cut").finished
     play(tmp_path / "cut", algorithm, resume=True)
-    assert_identical(tmp_path / "whole", tmp_path / "cut")
+    assert_identical(whole, tmp_path / "cut")
 
 
-def test_interrupted_before_the_first_checkpoint(tmp_path: Path) -> None:
+def test_interrupted_before_the_first_checkpoint(whole: Result, tmp_path: Path) -> None:
     """Ctrl-C while nothing but round 0 has been evaluated: the resumed run starts over and leaves no double rows."""
-    play(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path / "cut", listener=interrupt_at(0))
     play(tmp_path / "cut", resume=True)
-    assert_identical(tmp_path / "whole", tmp_path / "cut")
+    assert_identical(whole, tmp_path / "cut")
 
 
 @pytest.fixture
@@ -98,10 +113,9 @@ def checkpoint_always(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def test_crash_between_participation_and_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
+    whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
 ) -> None:
     """The participation part of rounds 5 .. 10 is on disk, their checkpoint is not: they are played and noted again."""
-    play(tmp_path / "whole")
 
     def die(path: Path, tree: Any, metadata: dict[str, str]) -> None:
         if metadata.get("round") == "10":
@@ -114,21 +128,20 @@ def test_crash_between_participation_and_checkpoint(
             play(tmp_path / "cut", **checkpoint_always)
     assert len(list((tmp_path / "cut/participation").glob("*-000000010.npz"))) == 1
     play(tmp_path / "cut", resume=True)
-    assert_identical(tmp_path / "whole", tmp_path / "cut")
+    assert_identical(whole, tmp_path / "cut")
 
 
-def test_half_a_row_in_the_metrics(tmp_path: Path) -> None:
+def test_half_a_row_in_the_metrics(whole: Result, tmp_path: Path) -> None:
     """A crash may cut the last line of metrics.csv short; the rows since the checkpoint are measured again anyway."""
-    play(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path / "cut", listener=interrupt_at(10))
     with (tmp_path / "cut/metrics.csv").open("a") as file:
         file.write("4,15,1.25,0.7")
     play(tmp_path / "cut", resume=True)
-    assert_identical(tmp_path / "whole", tmp_path / "cut")
+    assert_identical(whole, tmp_path / "cut")
 
 
-def test_kill_minus_9(tmp_path: Path) -> None:
+def test_kill_minus_9(whole: Result, tmp_path: Path) -> None:
     """A process killed outright in the middle, with checkpoints at every block, resumes to the same bits."""
     script = textwrap.dedent(
         f"""
@@ -150,42 +163,37 @@ def test_kill_minus_9(tmp_path: Path) -> None:
     assert not RunFolder(tmp_path / "cut").finished
     assert (tmp_path / "cut/checkpoint.safetensors").is_file()
     play(tmp_path / "cut", resume=True)
-    play(tmp_path / "whole")
-    assert_identical(tmp_path / "whole", tmp_path / "cut")
+    assert_identical(whole, tmp_path / "cut")
 
 
-def test_finished_run_is_read_back(tmp_path: Path) -> None:
-    first = play(tmp_path)
-    again = play(tmp_path, resume=True)
-    assert without_seconds(again.metrics) == without_seconds(Metrics(RunFolder(tmp_path).metrics().rows))
-    assert again.largest_staleness == first.largest_staleness
-    jax.tree.map(np.testing.assert_array_equal, again.params, first.params)
+def test_finished_run_is_read_back(whole: Result, finished: Path) -> None:
+    again = play(finished, resume=True)
+    assert without_seconds(again.metrics) == without_seconds(whole.metrics)
+    assert again.largest_staleness == whole.largest_staleness
+    jax.tree.map(np.testing.assert_array_equal, again.params, whole.params)
 
 
-def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    play(tmp_path)
+def test_a_run_is_not_overwritten(finished: Path) -> None:
     with pytest.raises(RunFolderError, match="finished run; add --resume to go on with it or --force"):
-        play(tmp_path)
-    play(tmp_path, force=True, rounds=5)
-    assert RunFolder(tmp_path).metrics().rounds.tolist() == [0, 5]
+        play(finished)
+    play(finished, force=True, rounds=5)
+    assert RunFolder(finished).metrics().rounds.tolist() == [0, 5]
 
 
-def test_another_configuration_is_refused(tmp_path: Path) -> None:
+def test_another_configuration_is_refused(finished: Path) -> None:
     """The message names the key and both values, and the run stays as it was."""
-    play(tmp_path)
-    before = (tmp_path / "metrics.csv").read_bytes()
+    before = (finished / "metrics.csv").read_bytes()
     with pytest.raises(RunFolderError, match=r"learning_rate was 0\.2, now 0\.3"):
-        play(tmp_path, resume=True, learning_rate=0.3)
+        play(finished, resume=True, learning_rate=0.3)
     with pytest.raises(RunFolderError, match=r"seeds was \[4, 9\], now \[4\]"):
-        play(tmp_path, resume=True, seeds=(4,))
-    assert (tmp_path / "metrics.csv").read_bytes() == before
+        play(finished, resume=True, seeds=(4,))
+    assert (finished / "metrics.csv").read_bytes() == before
 
 
 def test_full_disk_while_checkpointing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
+    whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
 ) -> None:
     """ENOSPC at the second checkpoint: a clear error, the first checkpoint intact, and the run resumes from it."""
-    play(tmp_path / "whole")
     calls = []
 
     def write(arrays: Any, path: Path, metadata: Any) -> None:
@@ -204,17 +212,16 @@ def test_full_disk_while_checkpointing(
             play(tmp_path / "cut", **checkpoint_always)
     assert not list((tmp_path / "cut").glob(".*draft"))
     play(tmp_path / "cut", resume=True)
-    assert_identical(tmp_path / "whole", tmp_path / "cut")
+    assert_identical(whole, tmp_path / "cut")
 
 
-def test_another_availability_or_loss_is_refused(tmp_path: Path) -> None:
+def test_another_availability_or_loss_is_refused(finished: Path) -> None:
     """They are not in the caller's configuration, but they are the experiment."""
-    play(tmp_path)
     with pytest.raises(RunFolderError, match="another configuration \\(availability was 'blake2b:"):
-        simulate(FEDERATION, MODEL, fedlaavg(), bernoulli(np.full(8, 0.5)), out=tmp_path, resume=True, **OPTIONS)
+        simulate(FEDERATION, MODEL, fedlaavg(), bernoulli(np.full(8, 0.5)), out=finished, resume=True, **OPTIONS)
     other = softmax_cross_entropy._replace(name="mine")
     with pytest.raises(RunFolderError, match="loss was 'softmax_cross_entropy', now 'mine'"):
-        play(tmp_path, resume=True, loss=other)
+        play(finished, resume=True, loss=other)
 
 
 def test_killed_while_beginning(tmp_path: Path) -> None:
@@ -241,41 +248,39 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).finished
 
 
-def test_a_resumed_run_may_regroup_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_may_regroup_its_seeds(whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint made with seeds taking turns (CPU) goes on with seeds side by side (GPU), equal to rounding."""
-    play(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path / "cut", listener=interrupt_at(10))
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: True)
     play(tmp_path / "cut", resume=True)
-    one, other = (RunFolder(tmp_path / name).metrics().column("train_loss") for name in ("whole", "cut"))
-    np.testing.assert_allclose(one, other, rtol=1e-4)
+    regrouped = RunFolder(tmp_path / "cut").metrics()
+    np.testing.assert_allclose(whole.metrics.column("train_loss"), regrouped.column("train_loss"), rtol=1e-4)
 
 
 @pytest.mark.parametrize("left", ["", "seed,rou", "seed,round,0,1,2\n", "seed,round,0,1,2\n0,0,0.5,0.5,0.5\n0,5,0."])
-def test_labels_that_a_crash_cut_short(tmp_path: Path, left: str) -> None:
+def test_labels_that_a_crash_cut_short(whole: Result, tmp_path: Path, left: str) -> None:
     """Whatever a kill left of labels.csv, the run goes on and ends with all of it."""
-    play(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path / "cut", listener=interrupt_at(0))
     (tmp_path / "cut/labels.csv").write_text(left)
     play(tmp_path / "cut", resume=True)
-    one, other = (RunFolder(tmp_path / name).labels() for name in ("whole", "cut"))
+    assert whole.folder is not None
+    one, other = (RunFolder(path).labels() for path in (whole.folder, tmp_path / "cut"))
     assert one is not None
     assert other is not None
     assert one.rounds.tolist() == other.rounds.tolist()
     np.testing.assert_array_equal(one.accuracy, other.accuracy)
 
 
-def test_force_checks_before_it_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_force_checks_before_it_removes(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorBoard is missing, or the configuration cannot be stored: the finished run is still there."""
-    play(tmp_path)
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedlatest\[tensorboard\]'"):
-        play(tmp_path, force=True, tensorboard=True)
+        play(finished, force=True, tensorboard=True)
     with pytest.raises(ConfigError, match="only numbers, texts"):
-        play(tmp_path, force=True, config={"where": tmp_path})
-    assert RunFolder(tmp_path).finished
+        play(finished, force=True, config={"where": finished})
+    assert RunFolder(finished).finished
 
 
 def test_out_that_is_a_file(tmp_path: Path) -> None:
@@ -304,12 +309,11 @@ def test_a_folder_at_work_cannot_be_emptied(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).finished
 
 
-def test_damaged_files_are_named(tmp_path: Path) -> None:
-    play(tmp_path)
-    (tmp_path / "participation.npz").write_bytes(b"PK\x03\x04 cut short")
+def test_damaged_files_are_named(finished: Path) -> None:
+    (finished / "participation.npz").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(RunFolderError, match=r"participation\.npz: cannot be read"):
-        RunFolder(tmp_path).participation()
+        RunFolder(finished).participation()
     for damage, message in ((b"\xff\xfe", "cannot be read"), (b"[]", "is not a manifest")):
-        (tmp_path / "manifest.json").write_bytes(damage)
+        (finished / "manifest.json").write_bytes(damage)
         with pytest.raises(RunFolderError, match=message):
-            _ = RunFolder(tmp_path).manifest
+            _ = RunFolder(finished).manifest

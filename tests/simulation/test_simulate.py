@@ -28,8 +28,11 @@ from fedlatest import (
     mlp,
     sequential,
     simulate,
+    softmax_cross_entropy,
 )
 from fedlatest.algorithms import ALGORITHMS
+from fedlatest.simulation.engine import Engine, Training
+from fedlatest.simulation.rounds import State
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(8, seed=1)
@@ -38,16 +41,28 @@ PATTERN = diurnal(np.arange(8) < 3, period=4)
 
 def play(algorithm: Any = None, federation: Any = FEDERATION, availability: Any = PATTERN, **options: Any) -> Result:
     defaults: dict[str, Any] = {
-        "rounds": 12, "cohort_size": 3, "num_local_steps": 2, "batch_size": 3, "learning_rate": 0.2,
+        "rounds": 10, "cohort_size": 3, "num_local_steps": 2, "batch_size": 3, "learning_rate": 0.2,
         "evaluate_every": 5,
     }  # fmt: skip
     return simulate(federation, MODEL, algorithm or fedlaavg(), availability, **(defaults | options))
 
 
-def test_evaluations_and_their_columns(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """Of a run that is not written down."""
+    return play()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """12 rounds, evaluated every fifth, of two seeds, in a folder that is only read."""
+    folder = tmp_path_factory.mktemp("runs") / "a/b"
+    return folder, play(out=folder, seeds=(0, 7), rounds=12)
+
+
+def test_evaluations_and_their_columns(run: tuple[Path, Result]) -> None:
     """Round 0, every fifth, and the last; a row per seed; cells about a round are empty before the first."""
-    play(out=tmp_path, seeds=(0, 7))
-    with (tmp_path / "metrics.csv").open() as file:
+    with (run[0] / "metrics.csv").open() as file:
         header, *rows = csv.reader(file)
     assert ",".join(header) == (
         "seed,round,seconds,train_loss,train_accuracy,test_loss,test_accuracy,"
@@ -57,20 +72,19 @@ def test_evaluations_and_their_columns(tmp_path: Path) -> None:
     assert rows[0][7:11] == ["", "", "", ""]
 
 
-def test_numbers_of_the_round_just_done() -> None:
+def test_numbers_of_the_round_just_done(result: Result) -> None:
     """Blocks of 4: after 5 rounds the others (5 clients) are there, K = 3 of them trained in round 4.
 
     Staleness after the selection in round 4: the first group of 3 trained in rounds 0 .. 3 (K = 3, so each time all),
     so it is 1 for each of them; 3 of the others 0; the 2 never seen 5. Mean (3 * 1 + 2 * 5) / 8.
     """
-    row = next(row for row in play().metrics.rows if row.round == 5)
+    row = next(row for row in result.metrics.rows if row.round == 5)
     assert (row.num_available, row.cohort_size, row.max_staleness) == (5, 3, 5)
     assert row.mean_staleness == pytest.approx(13 / 8)
 
 
-def test_scores_are_those_of_the_model() -> None:
+def test_scores_are_those_of_the_model(result: Result) -> None:
     """Loss and accuracy on the full sets, computed again in NumPy from the final parameters."""
-    result = play()
     weight, bias = (np.asarray(result.params[name][0], np.float64) for name in ("weight", "bias"))
     last = result.metrics.rows[-1]
     for features, labels, loss, accuracy in (
@@ -83,11 +97,10 @@ def test_scores_are_those_of_the_model() -> None:
         assert accuracy == pytest.approx((logits.argmax(axis=1) == labels).mean())
 
 
-def test_scores_do_not_depend_on_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_slices(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedlatest.simulation.evaluation.ROWS_AT_ONCE", 7)
     sliced = play().metrics.rows[-1]
-    monkeypatch.undo()
-    assert sliced[3:7] == pytest.approx(play().metrics.rows[-1][3:7], rel=1e-6)
+    assert sliced[3:7] == pytest.approx(result.metrics.rows[-1][3:7], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -101,9 +114,9 @@ def test_average_error_is_for_methods_with_memory(name: str) -> None:
         assert last.average_error is None
 
 
-def test_folder_of_a_finished_run(tmp_path: Path) -> None:
-    result = play(out=tmp_path / "a/b", seeds=(0, 7))
-    folder = RunFolder(tmp_path / "a/b")
+def test_folder_of_a_finished_run(run: tuple[Path, Result]) -> None:
+    path, result = run
+    folder = RunFolder(path)
     assert sorted(path.name for path in folder.path.iterdir()) == [
         "clients.npz", "labels.csv", "manifest.json", "metrics.csv", "model.safetensors", "participation.npz",
     ]  # fmt: skip
@@ -137,15 +150,15 @@ def test_who_took_part_is_recorded(tmp_path: Path) -> None:
                 assert row.cohort_size == cohort.size
 
 
-def test_model_loads_and_predicts(tmp_path: Path) -> None:
-    result = play(out=tmp_path, seeds=(0, 7))
+def test_model_loads_and_predicts(run: tuple[Path, Result]) -> None:
+    path, result = run
     for seed in (0, 7):
-        trained = load_model(tmp_path, seed=seed)
+        trained = load_model(path, seed=seed)
         predicted = trained.predict(FEDERATION.test_features)
         row = [row for row in result.metrics.rows if row.seed == seed][-1]
         assert (predicted == FEDERATION.test_labels).mean() == pytest.approx(row.test_accuracy)
     with pytest.raises(RunFolderError, match="seed=3 was not run; it holds 0, 7"):
-        load_model(tmp_path, seed=3)
+        load_model(path, seed=3)
 
 
 def test_own_model_loads_with_itself(tmp_path: Path) -> None:
@@ -178,18 +191,13 @@ def test_divergence_names_seed_round_and_client() -> None:
 
 def test_divergence_names_the_right_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each seed is a group of its own on a CPU; only seed 9 has a model that overflows."""
-    from fedlatest.simulation.engine import Engine, Training
-    from fedlatest.simulation.rounds import State
-
     training = Training(3, 2, 3, 0.2)
-    from fedlatest.models import softmax_cross_entropy
-
     engine = Engine(FEDERATION, MODEL, fedavg(), always(8), training, loss=softmax_cross_entropy, seeds=[4, 9])
     first, second = engine.start()
     poisoned: State = second._replace(
         server=second.server._replace(params={name: leaf * np.inf for name, leaf in second.server.params.items()})
     )
-    states, _ = engine.advance([first, poisoned], 1)
+    states, _ = engine.advance([first, poisoned], 5)
     healthy, failed = engine.failures(states)
     assert healthy is None
     assert "in round 0 (seed 9)" in str(failed)
@@ -263,6 +271,24 @@ def test_bound_is_over_all_seeds_and_only_where_the_lemma_applies(tmp_path: Path
     assert RunFolder(tmp_path / "b").manifest["availability"]["staleness_bound"] is None
     play(sequential(), out=tmp_path / "c")
     assert RunFolder(tmp_path / "c").manifest["availability"]["smallest_e"] is None
+
+
+def test_a_model_may_be_any_callable() -> None:
+    """An object that cannot be hashed, as modules that hold arrays are, starts as a plain function does."""
+
+    class Own:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, key: Any) -> Any:
+            return MODEL.init(key)
+
+    training = Training(3, 2, 3, 0.2)
+    models = (MODEL, Model(Own(), MODEL.apply))
+    [plain], [own] = (
+        Engine(FEDERATION, model, fedavg(), PATTERN, training, loss=softmax_cross_entropy, seeds=[0]).start()
+        for model in models
+    )
+    np.testing.assert_array_equal(plain.server.params["weight"], own.server.params["weight"])
 
 
 def test_low_precision_models_keep_their_type() -> None:

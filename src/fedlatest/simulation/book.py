@@ -1,6 +1,7 @@
 """A book: what one experiment leaves behind, in memory and, where asked, in a folder."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -153,8 +154,8 @@ def describe(plan: Plan) -> ClientRecord:
     column_of = np.searchsorted(columns, looked_at, side="right") - 1
     row_of = np.searchsorted(rows, np.arange(federation.num_clients), side="right") - 1
     here = np.zeros((len(rows) - 1, len(columns) - 1), np.float32)
-    counts = _count(plan.availability, order, row_of, looked_at, plan.seeds[0], len(rows) - 1)
-    np.add.at(here.T, column_of, counts)
+    arrays = jax.tree.map(jnp.asarray, (order, row_of.astype(np.int32), looked_at, np.uint32(plan.seeds[0])))
+    np.add.at(here.T, column_of, np.asarray(_count(plan.availability, *arrays, num_rows=len(rows) - 1)))
     pairs = np.diff(rows)[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
     picture = np.round(255 * here / pairs).astype(np.uint8)
     who = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
@@ -177,25 +178,23 @@ def _by_the_clock(plan: Plan) -> dict[str, Any]:
     return found
 
 
+@partial(jax.jit, static_argnames="num_rows")  # once for all runs of a process whose clients are as many
 def _count(
     availability: Availability,
-    order: npt.NDArray[np.int32],
-    row_of: npt.NDArray[np.int64],
-    rounds: npt.NDArray[np.int32],
-    seed: int,
+    order: jax.Array,
+    row_of: jax.Array,
+    rounds: jax.Array,
+    seed: jax.Array,
+    *,
     num_rows: int,
-) -> npt.NDArray[np.float32]:
+) -> jax.Array:
     """[rounds, rows] how many clients of each row are available."""
 
-    @jax.jit
-    def count(availability: Availability, order: jax.Array, row_of: jax.Array, rounds: jax.Array) -> jax.Array:
-        def one(round: jax.Array) -> jax.Array:
-            here = availability.available(round, jnp.uint32(seed))[order].astype(jnp.float32)
-            return jax.ops.segment_sum(here, row_of, num_segments=num_rows, indices_are_sorted=True)
+    def one(round: jax.Array) -> jax.Array:
+        here = availability.available(round, seed)[order].astype(jnp.float32)
+        return jax.ops.segment_sum(here, row_of, num_segments=num_rows, indices_are_sorted=True)
 
-        return jax.lax.map(one, rounds)
-
-    return np.asarray(count(availability, jnp.asarray(order), jnp.asarray(row_of, jnp.int32), jnp.asarray(rounds)))
+    return jax.lax.map(one, rounds)
 
 
 def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from inspect import isroutine
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -99,18 +100,20 @@ class Engine:
             cohort_size=training.cohort_size,
             num_steps=algorithm.num_local_steps or training.num_local_steps,
             batch_size=training.batch_size,
-            clients_at_once=clients_at_once or _clients_at_once(model, training.cohort_size),
+            clients_at_once=min(training.cohort_size, clients_at_once or _clients_at_once(model, training.cohort_size)),
         )
         self.samples, self.test = _placed(federation)
         self.num_labels = federation.num_labels if federation.has_classes else 0
+        self._begin = jax.jit(self._blank)
         self._advance = jax.jit(self._play, static_argnames=("num_rounds", "size"), donate_argnames="state")
         self._measure = jax.jit(self._score)
 
     def start(self) -> States:
         """The state before round 0; each seed has its own initial model."""
-        begin = jax.jit(jax.vmap(lambda key: start(self.rules, self.model.init(key), self.federation.num_clients)))
-        keys = [bits(jnp.atleast_1d(group.lanes.seed), Purpose.INITIAL_MODEL) for group in self.groups]
-        return [begin(jax.vmap(jax.random.key)(key)) for key in keys]
+        # JAX recognises a function that it has seen: engines of one model share its program, whatever the algorithm.
+        init = jax.jit(self.model.init if isroutine(self.model.init) else partial(self.model.init))
+        seeds = [np.atleast_1d(group.lanes.seed) for group in self.groups]
+        return [self._begin([init(_initial_key(seed)) for seed in group]) for group in seeds]
 
     def advance(self, states: States, num_rounds: int) -> tuple[States, Record]:
         """Play `num_rounds` rounds; the given states are used up. Records are [lanes, rounds, ...] NumPy arrays."""
@@ -167,6 +170,10 @@ class Engine:
         parts = [slice(end - group.size, end) for group, end in zip(self.groups, ends, strict=True)]
         return [jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf[part]), joined) for part in parts]
 
+    def _blank(self, models: list[Any]) -> State:
+        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+        return jax.vmap(lambda params: start(self.rules, params, self.federation.num_clients))(together)
+
     def _play(self, samples: Placed, lanes: Lane, *, state: State, num_rounds: int, size: int) -> tuple[State, Record]:
         play = partial(play_block, self.rules, samples, num_rounds=num_rounds)
         if size > 1:
@@ -184,6 +191,11 @@ class Engine:
             return Measured(on_train, on_test, average_error(state))
 
         return jax.vmap(measure)(state)
+
+
+@jax.jit
+def _initial_key(seed: jax.Array) -> jax.Array:
+    return jax.random.key(bits(seed, Purpose.INITIAL_MODEL))
 
 
 def _check(federation: Federation, variant: Variant, training: Training, seeds: Sequence[int]) -> None:
@@ -282,7 +294,7 @@ def _clients_at_once(model: Model, cohort_size: int) -> int:
     """All at once on an accelerator; on a CPU as many as fit its cache."""
     if jax.default_backend() != "cpu":
         return cohort_size
-    return max(1, min(cohort_size, CACHE_BYTES // _nbytes(jax.eval_shape(model.init, jax.random.key(0)))))
+    return max(1, CACHE_BYTES // _nbytes(jax.eval_shape(model.init, jax.random.key(0))))
 
 
 def _join(parts: list[Any]) -> Any:
