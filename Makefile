@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/fedlatest run quickstart --force
 
 test: $(READY)
-	$(BIN)/pytest -n 2 -m "not slow" --doctest-modules --doctest-glob="*.md" src docs README.md tests
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --doctest-modules --doctest-glob="*.md" src docs README.md tests
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow tests
