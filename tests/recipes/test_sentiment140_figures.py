@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlatest import RunFolder, always, fedlaavg, simulate
+from fedlatest import RunFolder, diurnal, fedlaavg, simulate
 from fedlatest.recipes.reproduction import REPRODUCTIONS, draw, experiments_of
 from fedlatest.recipes.sentiment140_figures import FIGURES, availability, clients, participation, run, sleep
 from fedlatest.report import read_runs
@@ -63,7 +63,11 @@ def test_figures_by_name() -> None:
 
 def test_sleep_is_drawn_from_the_clients_of_a_run(tmp_path: Path) -> None:
     federation = small_federation(8, seed=1)
-    simulate(federation, MODEL, fedlaavg(), always(8), rounds=4, cohort_size=2, evaluate_every=2, out=tmp_path / "run")
+    pattern = diurnal(np.arange(8) < 3, period=4)
+    simulate(
+        federation, MODEL, fedlaavg(), pattern, rounds=5, cohort_size=3, num_local_steps=2, batch_size=3,
+        evaluate_every=5, out=tmp_path / "run",
+    )  # fmt: skip
     noted = RunFolder(tmp_path / "run").clients()
     assert noted is not None
     times = noted._replace(sent=np.ones((8, 96), np.uint16), window=np.full((8, 2), 8, np.float32))
