@@ -17,6 +17,7 @@ from fedlatest import (
     fedlaavg,
     fedprox,
     fedsgd,
+    flexible,
     naive,
     sequential,
 )
@@ -39,6 +40,9 @@ CASES: dict[str, tuple[Algorithm, dict[str, Any]]] = {
     "fedadam": (fedadam(server_step=0.05), {"server_step": 0.05}),
     "fedadam-update": (fedadam(weighting="update"), {"weighting": "update"}),
     "naive": (naive(), {}),
+    "flexible": (flexible(), {}),
+    "flexible-part": (flexible(least_work=0.3), {"least_work": 0.3}),
+    "flexible-kick": (flexible(least_presence=0.25, trial=6), {"least_presence": 0.25, "trial": 6}),
 }
 
 
