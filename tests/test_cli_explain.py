@@ -19,11 +19,21 @@ def test_explain_example1(tmp_path: Path) -> None:
     assert (tmp_path / "example1.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_explain_rate(tmp_path: Path) -> None:
+    """Nine settings, none of which violates the bound; the fitted exponents beside the promised ones."""
+    done = fedlatest("explain", "rate", "--seeds", "2", "--out", "rate.pdf", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "9 of 9 settings stay under Theorem 3's bound for every one of 2 seeds." in done.stdout
+    assert re.search(r"Fitted: N\^\(-0\.2\d\d, .* and T\^\(-0\.(49|50)\d, ", done.stdout)
+    assert (tmp_path / "rate.pdf").read_bytes().startswith(b"%PDF")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("explain", "example1", "--learning-rate", "0.6"), "learning_rate=0.6: Theorem 1 is for steps above 0"),
         (("explain", "example1", "--t2", "0"), "t2=0: must be at least 1; client 2 would never be here"),
+        (("explain", "rate", "--kind", "cubic"), "--kind cubic: choose one of logcosh, quadratic"),
         (("explain", "example1", "--out", "x.txt"), "--out x.txt: a figure's name ends in .png or .pdf"),
     ],
 )
