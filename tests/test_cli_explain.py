@@ -34,6 +34,15 @@ def test_explain_rate(tmp_path: Path) -> None:
         (("explain", "example1", "--learning-rate", "0.6"), "learning_rate=0.6: Theorem 1 is for steps above 0"),
         (("explain", "example1", "--t2", "0"), "t2=0: must be at least 1; client 2 would never be here"),
         (("explain", "rate", "--kind", "cubic"), "--kind cubic: choose one of logcosh, quadratic"),
+        (
+            ("advise", "--clients", "9", "--cohort", "3", "--rounds", "9", "--smoothness", "1"),
+            "E is unknown: Assumption 4",
+        ),
+        (("advise", "--clients", "9", "--cohort", "3", "--rounds", "9", "--e", "2"), "L is unknown: give --smoothness"),
+        (("advise", "--cohort", "3", "--rounds", "9", "--e", "2", "--smoothness", "1"), "--clients: is missing"),
+        (("advise", "quickstart", "--clients", "9"), "--clients: the recipe quickstart says that"),
+        (("advise", "mnist", "--set", "algorithm=fedavg"), "algorithm=fedavg: the theorems are about fedlaavg"),
+        (("advise", "nothing"), "recipe nothing: unknown"),
         (("explain", "example1", "--out", "x.txt"), "--out x.txt: a figure's name ends in .png or .pdf"),
     ],
 )
@@ -43,3 +52,25 @@ def test_nonsense(tmp_path: Path, arguments: tuple[str, ...], message: str) -> N
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_advise_on_a_recipe(tmp_path: Path) -> None:
+    """E is measured, L, G, sigma and B are estimated and said to be."""
+    done = fedlatest("advise", "quickstart", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r" E +31 +measured over 600", done.stdout)
+    assert re.search(r"staleness bound +I +309 ", done.stdout)
+    assert "L, G, sigma and B are estimates" in done.stdout
+    assert "There are too few rounds" in done.stdout
+
+
+def test_advise_on_a_trace(tmp_path: Path) -> None:
+    """a is away in rounds 3 .. 8, b in 0 .. 3 and 9 .. 11; a third client that never comes is named."""
+    (tmp_path / "trace.csv").write_text("client,start,end\na,0,3\nb,4,9\na,9,12\n")
+    asked = ("advise", "--trace", "trace.csv", "--cohort", "1", "--smoothness", "2")
+    done = fedlatest(*asked, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r" E +7 +measured over the trace's 12 rounds", done.stdout)
+    failed = fedlatest(*asked, "--clients", "3", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "trace trace.csv: Assumption 4 fails, client 2 is never available in 12 rounds" in failed.stderr
