@@ -58,7 +58,7 @@ def test_advise_on_a_recipe(tmp_path: Path) -> None:
     """E is measured, L, G, sigma and B are estimated and said to be."""
     done = fedlatest("advise", "quickstart", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r" E +31 +measured over 600", done.stdout)
+    assert re.search(r" E +31 +measured", done.stdout)
     assert re.search(r"staleness bound +I +309 ", done.stdout)
     assert "L, G, sigma and B are estimates" in done.stdout
     assert "There are too few rounds" in done.stdout
@@ -70,7 +70,7 @@ def test_advise_on_a_trace(tmp_path: Path) -> None:
     asked = ("advise", "--trace", "trace.csv", "--cohort", "1", "--smoothness", "2")
     done = fedlatest(*asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r" E +7 +measured over the trace's 12 rounds", done.stdout)
+    assert re.search(r" E +7 +measured over 12 rounds", done.stdout)
     failed = fedlatest(*asked, "--clients", "3", cwd=tmp_path)
     assert failed.returncode == 1
     assert "trace trace.csv: Assumption 4 fails, client 2 is never available in 12 rounds" in failed.stderr

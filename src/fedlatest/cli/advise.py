@@ -50,7 +50,7 @@ def advise(
     clients: Annotated[int | None, typer.Option(help="N, the number of clients.")] = None,
     cohort: Annotated[int | None, typer.Option(help="K, how many take part in a round.")] = None,
     participation: Annotated[float | None, typer.Option(help="K / N, in place of K.")] = None,
-    e: Annotated[int | None, typer.Option("--e", help="E: everybody is here once in any E rounds.")] = None,
+    e: Annotated[int | None, typer.Option("--e", help="E: all are here once in any E rounds.")] = None,
     recorded: Annotated[Path | None, typer.Option("--trace", help="A trace (CSV) to measure E from.")] = None,
     round_length: Annotated[float, typer.Option(help="Of a round, in the trace's unit of time.")] = 1.0,
     rounds: Annotated[int | None, typer.Option(help="T or R, the number of rounds.")] = None,
@@ -110,7 +110,7 @@ def _from_recipe(
     )
     note = guess.words if None in given else ""
     step = plan.training.learning_rate if learning_rate is None else learning_rate
-    return Known(setting, f"measured over {plan.rounds} rounds", problem.smoothness, problem, step, note)
+    return Known(setting, "measured", problem.smoothness, problem, step, note)
 
 
 def _from_numbers(
@@ -135,7 +135,7 @@ def _from_numbers(
         horizon = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
         model = trace(intervals, num_clients=clients, round_length=round_length)
         e = _measured_e(model.assumption(horizon), f"trace {recorded}")
-        source, rounds = f"measured over the trace's {horizon} rounds", rounds or horizon
+        source, rounds = f"measured over {horizon} rounds", rounds or horizon
     if clients is None or rounds is None or e is None:
         missing = "--clients" if clients is None else "--rounds"
         raise ConfigError(f"{missing}: is missing; give it, or a recipe or a trace that says it")
@@ -169,17 +169,17 @@ def _table(known: Known, advice: Advice) -> Table:
         ("clients", "N", f"{setting.num_clients:,}", ""),
         ("participants a round", "K", f"{setting.cohort_size:,}", ""),
         ("rounds, local steps", "R, C", f"{setting.rounds:,}, {setting.num_local_steps}", ""),
-        ("everybody is here once in", "E", f"{setting.smallest_e:,}", known.source),
+        ("all are here once in", "E", f"{setting.smallest_e:,}", known.source),
         ("staleness bound", "I", f"{advice.staleness:,}", "Lemma 1"),
-        ("rounds for the speed-up", "", f"{advice.needed_rounds:,}", "Corollary 1, Theorem 4"),
+        ("rounds for the speed-up", "", f"{advice.needed_rounds:,}", "Theorem 4"),
         ("smoothness", "L", f"{known.smoothness:.4g}", "estimated" if known.note else "given"),
         ("step size", "gamma", f"{advice.step.learning_rate:.4g}", "Theorem 4" if advice.step.allowed else "1/(4L)"),
     ]
     if known.problem is not None and advice.bound is not None:
         rest = known.problem
         constants = f"{rest.gradient:.3g}, {rest.noise:.3g}, {rest.distance:.3g}"
-        rows.append(("gradient, noise, distance", "G, sigma, B", constants, "estimated" if known.note else "given"))
-        rows.append(("bound on mean ||grad f||^2", "", f"{advice.bound.total:.4g}", "Theorem 4 with that step"))
+        rows.append(("gradient, noise, distance", "G, s, B", constants, "estimated" if known.note else "given"))
+        rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", "Theorem 4"))
         rows += [(f"  {part}", "", f"{value:.4g}", "") for part, value in advice.bound._asdict().items()]
     for row in rows:
         table.add_row(*row)

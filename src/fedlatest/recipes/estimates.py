@@ -31,7 +31,7 @@ class Estimates(NamedTuple):
         """How far to trust it."""
         return (
             f"L, G, sigma and B are estimates: the largest seen at the initial model, of {self.num_clients} clients "
-            f"with {self.num_batches} batches each (L by power iteration on differences of gradients, B with f(x*) = 0). "
+            f"with {self.num_batches} batches each (L by power iteration on gradients' differences, B with f(x*) = 0). "
             "Elsewhere on the way they may be larger."
         )
 

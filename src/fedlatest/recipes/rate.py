@@ -6,7 +6,8 @@ Two kinds of clients take turns by day and night; client i's loss is a sum over 
     (x_j - c_ij)^2 / 2        gradients are not bounded: G is measured along the trajectory, and said so
 
 plus sigma / sqrt(d) times <s, x> for a random vector s of signs, whose mean over a client's samples is exactly 0. The
-centres c_ij are +-`heterogeneity` for the two kinds, and a little of their own for every client.
+centres c_ij are +-`heterogeneity` for the two kinds, and up to a quarter of it off for every client, evenly spaced: the
+objective hardly depends on N.
 """
 
 import math
@@ -173,7 +174,10 @@ def _clients(setting: RateSetting) -> tuple[Placed, Floats]:
     """The clients' samples, and their centres [N, d]; the same for every seed."""
     rng = np.random.default_rng(setting.num_clients)
     kinds = np.where(np.arange(setting.num_clients) % 2 == 0, 1.0, -1.0)[:, None]
-    centres = setting.heterogeneity * (kinds + rng.uniform(-0.25, 0.25, (setting.num_clients, DIMENSIONS)))
+    steps = np.linspace(-0.25, 0.25, setting.num_clients // 2)[:, None].repeat(DIMENSIONS, axis=1)
+    own = np.zeros((setting.num_clients, DIMENSIONS))
+    own[::2], own[1::2] = rng.permuted(steps, axis=0), rng.permuted(steps, axis=0)
+    centres = setting.heterogeneity * (kinds + own)
     signs = rng.choice([-1.0, 1.0], (setting.num_clients, SAMPLES // 2, DIMENSIONS))
     signs = np.concatenate([signs, -signs], axis=1) * setting.noise / math.sqrt(DIMENSIONS)
     features = {"centre": np.repeat(centres, SAMPLES, axis=0), "sign": signs.reshape(-1, DIMENSIONS)}

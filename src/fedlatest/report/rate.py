@@ -32,6 +32,10 @@ def draw_rate(points: Sequence[Measured], path: Path, *, title: str = "") -> Pat
         _lines(right, points, over="num_clients", each="rounds", name="T = {}", slope=-1 / 4)
         left.set(xlabel="rounds T", ylabel="mean squared gradient")
         right.set(xlabel="clients N")
+        for axes, name in ((left, "rounds"), (right, "num_clients")):
+            places = sorted({int(getattr(point, name)) for point in points})
+            axes.set_xticks(places, [f"{place:,}" for place in places])
+            axes.set_xticks([], minor=True)
         return save(figure, path)
 
 
@@ -47,4 +51,5 @@ def _lines(axes: Axes, points: Sequence[Measured], *, over: str, each: str, name
         axes.loglog(x, 0.8 * seen[0].mean() * (x / x[0]) ** slope, color="#888888", linestyle=":", linewidth=1)
     handles, labels = axes.get_legend_handles_labels()
     handles += [Line2D([], [], color="#333333", linestyle=(0, (4, 2))), Line2D([], [], color="#888888", linestyle=":")]
-    axes.legend(handles, [*labels, "Theorem 3's bound", f"slope {slope:g}"], frameon=False, fontsize=7)
+    axes.legend(handles, [*labels, "Theorem 3's bound", f"slope {slope:g}"], frameon=False, fontsize=7, ncols=3,
+                loc="upper center", bbox_to_anchor=(0.5, -0.14), columnspacing=1, handlelength=1.6)  # fmt: skip

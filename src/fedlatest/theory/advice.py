@@ -106,7 +106,7 @@ def _on_the_step(step: StepSize, learning_rate: float | None, smoothness: float)
         ratio = learning_rate / step.learning_rate
         said.append(
             f"Your step {learning_rate:.3g} is {ratio:.3g} times the theorem's. The theorem prepares for the worst; "
-            "larger steps often do well, and a staleness that swings the model is the sign that they do not."
+            "larger steps often do well. Curves that swing with the availability say that a step is too large."
             if ratio > 1
             else f"Your step {learning_rate:.3g} is {ratio:.3g} times the theorem's: it could be larger."
         )
