@@ -3,6 +3,7 @@
 It restates the hash, the shuffle, the selection rules and every algorithm, for logistic regression, in float64.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from fedlatest.data import Federation
 
 Floats = npt.NDArray[np.float64]
 MASK = 0xFFFFFFFF
-SELECTION, BATCHES = 2, 3
+SELECTION, BATCHES, WORK = 2, 3, 7
 
 
 def mix(word: int) -> int:
@@ -81,6 +82,9 @@ class Reference:
     server_step: float = 0.01
     weighting: str = "loss"
     empty_round: str = "step"
+    least_work: float = 1.0
+    least_presence: float = 0.0
+    trial: int = 100
     cohorts: list[set[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,6 +92,7 @@ class Reference:
         self.stored = np.zeros((num_clients, *self.x.shape))  # u_i
         self.last = [-1] * num_clients  # R_i
         self.waiting: dict[int, Floats] = {}
+        self.out: set[int] = set()
         self.first, self.second, self.num_steps = np.zeros_like(self.x), np.zeros_like(self.x), 0  # Adam's moments
 
     def play(self, rounds: int) -> Floats:
@@ -111,6 +116,11 @@ class Reference:
             if len(self.waiting) == self.federation.num_clients:
                 self.x = self.x + np.mean(list(self.waiting.values()), axis=0)
                 self.waiting = {}
+        elif self.algorithm == "flexible":
+            left = self.federation.num_clients - len(self.out)
+            self.x = self.x + np.sum([np.zeros_like(self.x), *updates.values()], axis=0) / left
+            if round == self.trial:  # whose cohorts were rounds 0 .. trial - 1
+                self.out = self.seldom(round)
         elif cohort:
             share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
             mean = np.sum(list(updates.values()), axis=0) / share
@@ -132,8 +142,19 @@ class Reference:
             return sorted(here, key=lambda client: rank[client])[: self.cohort_size]
         if self.algorithm == "naive":
             here = [client for client in here if client not in self.waiting]
+        here = [client for client in here if client not in self.out]
         lots = {client: bits(self.seed, SELECTION, ids[client], round) >> 2 for client in here}
         return sorted(here, key=lambda client: -lots[client])[: self.cohort_size]
+
+    def seldom(self, rounds: int) -> set[int]:
+        """Who took part in too few of the first rounds; the most frequent stay."""
+        seen = [sum(client in cohort for cohort in self.cohorts[:rounds]) for client in range(len(self.last))]
+        return {c for c, times in enumerate(seen) if times < self.least_presence * rounds and times < max(seen)}
+
+    def steps_done(self, client: int, round: int, steps: int) -> int:
+        least = max(1, math.ceil(self.least_work * steps))
+        chance = (bits(self.seed, WORK, int(self.federation.ids[client]), round) >> 8) * 2**-24
+        return least + int(chance * (steps - least + 1))
 
     def weight(self, client: int) -> float:
         sizes = np.diff(self.federation.offsets)
@@ -144,10 +165,12 @@ class Reference:
         local = self.x.copy()
         steps = 1 if self.algorithm == "fedsgd" else self.steps
         scale = self.weight(client) if self.weighting == "loss" else 1.0
-        for rows in batches(self.federation, client, round=round, seed=self.seed, steps=steps, size=self.batch):
+        walk = batches(self.federation, client, round=round, seed=self.seed, steps=steps, size=self.batch)
+        done = self.steps_done(client, round, steps) if self.algorithm == "flexible" else steps
+        for rows in walk[:done]:
             features = self.federation.features[rows].astype(np.float64)
             descent = scale * gradient(local, features, self.federation.labels[rows])
             if self.algorithm == "fedprox":
                 descent = descent + self.mu * (local - self.x)
             local = local - self.rate * descent
-        return (local - self.x) * (self.weight(client) if self.weighting == "update" else 1.0)
+        return (local - self.x) * (steps / done) * (self.weight(client) if self.weighting == "update" else 1.0)

@@ -1,6 +1,6 @@
 """Federated learning for clients that come and go."""
 
-from fedlatest.algorithms import Algorithm, fedadam, fedavg, fedlaavg, fedprox, fedsgd, naive, sequential
+from fedlatest.algorithms import Algorithm, fedadam, fedavg, fedlaavg, fedprox, fedsgd, flexible, naive, sequential
 from fedlatest.availability import (
     Availability,
     Interval,
@@ -92,6 +92,7 @@ __all__ = [
     "fedlaavg",
     "fedprox",
     "fedsgd",
+    "flexible",
     "generated_tweets",
     "iid",
     "label_rates",

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     INITIAL_MODEL = 4
     BRIDGE = 5
     COMPOSITION = 6
+    WORK = 7
 
 
 def bits(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:

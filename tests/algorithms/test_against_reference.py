@@ -15,6 +15,7 @@ from fedlatest import (
     fedlaavg,
     fedprox,
     fedsgd,
+    flexible,
     naive,
     sequential,
 )
@@ -37,6 +38,9 @@ CASES: dict[str, tuple[Algorithm, dict[str, Any]]] = {
     "fedadam": (fedadam(server_step=0.05), {"server_step": 0.05}),
     "fedadam-update": (fedadam(weighting="update"), {"weighting": "update"}),
     "naive": (naive(), {}),
+    "flexible": (flexible(), {}),
+    "flexible-part": (flexible(least_work=0.3), {"least_work": 0.3}),
+    "flexible-kick": (flexible(least_presence=0.25, trial=6), {"least_presence": 0.25, "trial": 6}),
 }
 PATTERNS = {
     "bernoulli": coins([0.1, 0.2, 0.3, 0.2, 0.4, 0.1]),

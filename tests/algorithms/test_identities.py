@@ -18,6 +18,7 @@ from fedlatest import (
     fedlaavg,
     fedprox,
     fedsgd,
+    flexible,
     naive,
     simulate,
 )
@@ -63,6 +64,14 @@ def test_fedlaavg_with_everybody_is_fedavg() -> None:
     """K = N and always available: u is the average of this round's updates."""
     everyone = always(8)
     same(final(fedlaavg(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_flexible_with_everybody_is_fedavg() -> None:
+    """K = N, always available and all work done: nothing to scale, nobody to kick out."""
+    everyone = always(8)
+    ours = final(flexible(least_presence=1.0, trial=2), everyone, cohort_size=8)
+    same(ours, final(fedavg(), everyone, cohort_size=8))
+    assert not ours.server.out.any()
 
 
 def test_naive_with_everybody_is_fedavg() -> None:

@@ -207,6 +207,20 @@ def test_findings(tmp_path: Path) -> None:
     )
 
 
+def test_findings_of_a_failed_assumption(tmp_path: Path) -> None:
+    """E and I stand in the table where they are known; who was never here is named."""
+    finish(write_run(tmp_path / "a"), staleness_bound=9, smallest_e=5, assumption_holds=True)
+    absent: dict[str, Any] = {"num_never_available": 3, "never_available": [7, 8, 9]}
+    finish(write_run(tmp_path / "b", "fedavg"), assumption_holds=False, **absent)
+    runs = read_runs([tmp_path])
+    settings = find_settings(runs)
+    said = findings(runs, settings, name_runs(runs, settings))
+    assert said[-1].startswith("Assumption 4 does not hold in b (FedAvg): client 7 and 2 other clients were never")
+    text = write_page(runs, tmp_path / "page.html").read_text()
+    assert re.search(r">bound I</th>", text)
+    assert '<td class="number">5</td><td class="number">9</td><td class="number">4</td>' in text
+
+
 def test_names_cannot_break_out(tmp_path: Path) -> None:
     """Markup in a folder, an algorithm, a title or a claim is shown, not obeyed; each script ends where it should."""
     evil = "</script><img src=x onerror=alert(1)>"

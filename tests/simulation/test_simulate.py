@@ -26,6 +26,7 @@ from fedlatest import (
     fedlaavg,
     load_model,
     mlp,
+    restrict,
     sequential,
     simulate,
     softmax_cross_entropy,
@@ -271,6 +272,11 @@ def test_bound_is_over_all_seeds_and_only_where_the_lemma_applies(tmp_path: Path
     assert RunFolder(tmp_path / "b").manifest["availability"]["staleness_bound"] is None
     play(sequential(), out=tmp_path / "c")
     assert RunFolder(tmp_path / "c").manifest["availability"]["smallest_e"] is None
+    assert facts["assumption_holds"]
+    assert RunFolder(tmp_path / "c").manifest["availability"]["assumption_holds"] is None
+    play(availability=restrict(always(8), np.arange(8) != 5), out=tmp_path / "d")
+    absent = RunFolder(tmp_path / "d").manifest["availability"]
+    assert (absent["assumption_holds"], absent["never_available"], absent["staleness_bound"]) == (False, [5], None)
 
 
 def test_a_model_may_be_any_callable() -> None:

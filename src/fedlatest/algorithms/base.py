@@ -41,6 +41,8 @@ class ClientFacts(NamedTuple):
     weight: jax.Array
     num_steps: int
     numbers: Mapping[str, Any]  # the algorithm's own
+    seed: Any = 0
+    step: Any = 0  # which of the local steps it is at
 
 
 class Cohort(NamedTuple):

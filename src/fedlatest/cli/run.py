@@ -54,7 +54,7 @@ def run(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
 ) -> None:
     """Run a recipe and show what happened."""
-    chosen = _recipe(recipe)
+    chosen = recipe_named(recipe)
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
     experiments = chosen.experiments(overrides)
     if resume and force:
@@ -131,7 +131,8 @@ def _table(records: list[RunRecord]) -> Table:
     return table
 
 
-def _recipe(name: str) -> Recipe:
+def recipe_named(name: str) -> Recipe:
+    """A recipe, or a complaint."""
     if name not in RECIPES:
         raise ConfigError(f"recipe {name}: unknown; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]

@@ -21,6 +21,7 @@ STYLE: dict[str, tuple[str, Dashes]] = {  # Okabe and Ito's colours, which colou
     "fedsgd": ("#E69F00", (0, (3, 1.5))),
     "fedadam": ("#8C6D1F", (0, (4, 1, 1, 1))),
     "naive": ("#009E73", (0, (6, 2, 1, 2))),
+    "flexible": ("#882255", (0, (2, 1, 5, 1))),  # Tol's wine: Okabe and Ito have no more
     "sequential": ("#000000", (0, (1.2, 1.4))),
 }
 OTHER: tuple[str, Dashes] = ("#7f7f7f", "-")

@@ -33,7 +33,7 @@ def findings(runs: list[RunRecord], settings: Sequence[Setting], names: Sequence
         words = _who_leads(runs, setting, names)
         if words:
             said.append(where + words if where else words[0].upper() + words[1:])
-    return [*said, *_staleness(runs, settings, names), *_not_ended(runs, names)]
+    return [*said, *_staleness(runs, settings, names), *_assumption(runs, names), *_not_ended(runs, names)]
 
 
 def _who_leads(runs: list[RunRecord], setting: Setting, names: Sequence[str]) -> str:
@@ -83,6 +83,21 @@ def _staleness(runs: list[RunRecord], settings: Sequence[Setting], names: Sequen
         said.append(
             f"Largest staleness stays within Lemma 1's bound in {len(within)} of the {len(bounded)} runs that have one."
         )
+    return said
+
+
+def _assumption(runs: list[RunRecord], names: Sequence[str]) -> list[str]:
+    """Where Assumption 4 failed, and whose absence it was."""
+    said = []
+    for run, name in zip(runs, names, strict=True):
+        facts = run.manifest.get("availability") or {}
+        if facts.get("assumption_holds") is False:
+            who, number = facts["never_available"], facts["num_never_available"]
+            others = f" and {number - 1} other clients were" if number > 1 else " was"
+            said.append(
+                f"Assumption 4 does not hold in {run.path.name} ({name}): client {who[0]}{others} never available, so "
+                "Lemma 1 bounds nothing there."
+            )
     return said
 
 

@@ -17,6 +17,7 @@ TITLES = {
     "fedprox": "FedProx",
     "fedadam": "FedAdam",
     "naive": "Naive",
+    "flexible": "Flexible participation",
     "sequential": "Sequential SGD",
 }
 

@@ -26,11 +26,11 @@ def swatch(number: int, dash: str) -> str:
 def summary_table(
     runs: list[RunRecord], settings: Sequence[Setting], names: Sequence[str], dashes: Sequence[str]
 ) -> str:
-    """Every run in a row; the late part is the last quarter of the rounds."""
+    """Every run in a row; the late part is the last quarter of the rounds, E and I are Assumption 4's and Lemma 1's."""
     several = len(settings) > 1
     places = _places(runs, settings)
     head = ["algorithm", *(["setting"] if several else []), "late mean accuracy", "swing", "final accuracy"]
-    head += ["largest staleness", "seconds"]
+    head += ["E", "bound I", "largest staleness", "seconds"]
     rows = []
     for i in dict.fromkeys(i for setting in settings for i in setting.runs):
         run = runs[i]
@@ -38,7 +38,9 @@ def summary_table(
         note = f' <span class="note">{status}</span>' if status else ""
         seconds = run.manifest.get("seconds", math.nan)
         staleness = DASH if run.algorithm == POOLED else str(run.largest_staleness)
-        cells = [number(run.late_accuracy), number(run.swing), number(run.final_accuracy), staleness]
+        facts = run.manifest.get("availability") or {}
+        theory = [DASH if facts.get(name) is None else str(facts[name]) for name in ("smallest_e", "staleness_bound")]
+        cells = [number(run.late_accuracy), number(run.swing), number(run.final_accuracy), *theory, staleness]
         rows.append(
             f'<tr><th scope="row" title="{escape(str(run.path))}">{swatch(i, dashes[i])}{escape(names[i])}{note}</th>'
             + (f"<td>{escape(places[i])}</td>" if several else "")

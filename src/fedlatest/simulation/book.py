@@ -22,8 +22,10 @@ from fedlatest.simulation.engine import Engine, Measured
 from fedlatest.simulation.plan import Plan
 from fedlatest.simulation.result import Result
 from fedlatest.simulation.rounds import Record
+from fedlatest.theory import staleness_bound
 
 MOST_ROUNDS_LOOKED_AT = 10 * MOST_COLUMNS
+MOST_NAMED = 10  # clients that were never available, in a manifest
 
 
 class Book:
@@ -127,19 +129,27 @@ class Book:
 
     def _facts(self, seconds: float, engine: Engine) -> dict[str, Any]:
         """What the finished run says of availability: E, Lemma 1's bound where it applies, the staleness seen."""
-        plan, smallest = self.plan, None
-        if not plan.algorithm.pooled:
-            found = [plan.availability.assumption(plan.rounds, seed).smallest_e for seed in plan.seeds]
-            smallest = None if None in found else max(e for e in found if e is not None)
-        turns = -(-engine.federation.num_clients // engine.rules.cohort_size)
-        return {
-            "seconds": round(seconds, 3),
-            "availability": {
-                "smallest_e": smallest,
-                "staleness_bound": turns * smallest - 1 if smallest and plan.algorithm.oldest_first else None,
-                "largest_staleness": self.largest_staleness,
-            },
-        }
+        about, algorithm = assumption_facts(self.plan), self.plan.algorithm
+        bound = None
+        if about["smallest_e"] is not None and algorithm.oldest_first:
+            num_clients, cohort_size = engine.federation.num_clients, engine.rules.cohort_size
+            bound = staleness_bound(num_clients=num_clients, cohort_size=cohort_size, smallest_e=about["smallest_e"])
+        seen = {"staleness_bound": bound, "largest_staleness": self.largest_staleness}
+        return {"seconds": round(seconds, 3), "availability": {**about, **seen}}
+
+
+def assumption_facts(plan: Plan) -> dict[str, Any]:
+    """Whether Assumption 4 holds over the run for every seed, with which E, and if not, who was never available."""
+    if plan.algorithm.pooled:  # no client can be away
+        return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
+    found = [plan.availability.assumption(plan.rounds, seed) for seed in plan.seeds]
+    never = np.unique(np.concatenate([each.never_available for each in found]))
+    return {
+        "smallest_e": None if never.size else max(each.smallest_e for each in found if each.smallest_e is not None),
+        "assumption_holds": never.size == 0,
+        "num_never_available": never.size,
+        "never_available": plan.federation.ids[never[:MOST_NAMED]].tolist(),
+    }
 
 
 def describe(plan: Plan) -> ClientRecord:

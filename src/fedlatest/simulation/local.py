@@ -70,11 +70,12 @@ def train(
 ) -> Contribution:
     """C steps of SGD from the broadcast model along the algorithm's direction, then what the client contributes."""
 
-    def step(local: Params, batch: jax.Array) -> tuple[Params, None]:
+    def step(local: Params, at: tuple[jax.Array, jax.Array]) -> tuple[Params, None]:
+        number, batch = at
         features, labels = jax.tree.map(lambda leaf: leaf[batch], (samples.features, samples.labels))
         gradient = jax.grad(loss)(local, expand(features, samples.table), labels)
-        descent = algorithm.direction(gradient, local, broadcast, memory, facts)
+        descent = algorithm.direction(gradient, local, broadcast, memory, facts._replace(step=number))
         return jax.tree.map(lambda x, d: x - (learning_rate * d).astype(x.dtype), local, descent), None
 
-    local, _ = lax.scan(step, broadcast, rows)
+    local, _ = lax.scan(step, broadcast, (jnp.arange(len(rows), dtype=jnp.int32), rows))
     return algorithm.contribute(broadcast, local, memory, facts)

@@ -172,7 +172,9 @@ def _train_cohort(rules: Rules, samples: Placed, lane: Lane, state: State, cohor
 def _visit_client(
     rules: Rules, samples: Placed, lane: Lane, state: State, client: jax.Array, memory: Contribution
 ) -> Contribution:
-    facts = ClientFacts(state.round, samples.ids[client], samples.weights[client], rules.num_steps, lane.numbers)
+    facts = ClientFacts(
+        state.round, samples.ids[client], samples.weights[client], rules.num_steps, lane.numbers, lane.seed
+    )
     rows = batch_rows(
         samples, client, round=state.round, seed=lane.seed, num_steps=rules.num_steps, batch_size=rules.batch_size
     )

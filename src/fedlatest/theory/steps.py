@@ -1,0 +1,94 @@
+"""The step size of Corollary 1 and Theorem 4, the rounds it needs, and the step that the bound itself would choose."""
+
+import math
+from typing import NamedTuple
+
+from fedlatest.errors import ConfigError
+from fedlatest.theory.bounds import Problem, check_clients, check_e, theorem4
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+class StepSize(NamedTuple):
+    """A step, and what the theorem asks of it."""
+
+    formula: float
+    """beta^(1/2) N^(1/4) / (2 L C E^(1/2) R^(1/2))."""
+    limit: float
+    """1 / (4 L)."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the formula's step is within the limit; if not, there are too few rounds for it."""
+        return self.formula <= self.limit
+
+    @property
+    def learning_rate(self) -> float:
+        """The formula's step, or the limit where it is above."""
+        return min(self.formula, self.limit)
+
+
+def step_size(
+    *,
+    num_clients: int,
+    cohort_size: int,
+    smallest_e: int,
+    rounds: int,
+    smoothness: float,
+    num_local_steps: int = 1,
+) -> StepSize:
+    """The step of Theorem 4; with one local step, Corollary 1's.
+
+    >>> step = step_size(num_clients=16, cohort_size=4, smallest_e=4, rounds=100, smoothness=1)
+    >>> step.formula, step.allowed                # sqrt(1/4) * 2 / (2 * 2 * 10)
+    (0.025, True)
+    """
+    check_clients(num_clients, cohort_size)
+    check_e(smallest_e)
+    if rounds < 1 or num_local_steps < 1:
+        raise ConfigError(f"rounds={rounds}, num_local_steps={num_local_steps}: must be at least 1")
+    if not (math.isfinite(smoothness) and smoothness > 0):
+        raise ConfigError(f"smoothness={smoothness}: L must be a finite number above 0")
+    share = cohort_size / num_clients
+    formula = math.sqrt(share * math.sqrt(num_clients) / (smallest_e * rounds)) / (2 * smoothness * num_local_steps)
+    return StepSize(formula, 1 / (4 * smoothness))
+
+
+def needed_rounds(*, num_clients: int, cohort_size: int, smallest_e: int) -> int:
+    """E N^(3/2) / beta: from so many rounds on, Corollary 1 and Theorem 4 promise the speed-up N^(1/4).
+
+    With fewer the bound still holds; its term E G^2 N^(1/2) / (beta T), which grows with N, then is not negligible.
+
+    >>> needed_rounds(num_clients=16, cohort_size=4, smallest_e=4)
+    1024
+    """
+    check_clients(num_clients, cohort_size)
+    check_e(smallest_e)
+    return math.ceil(smallest_e * math.sqrt(num_clients) * num_clients**2 / cohort_size)
+
+
+def best_step(problem: Problem, *, num_clients: int, staleness: int, rounds: int, num_local_steps: int = 1) -> float:
+    """The step below 1 / (4 L) for which Theorem 4's bound is smallest, by golden-section search over its logarithm.
+
+    The bound is a sum of powers of the step, rising ones and one that falls, so it has one minimum.
+    """
+
+    def bound(log_step: float) -> float:
+        return theorem4(
+            problem,
+            num_clients=num_clients,
+            staleness=staleness,
+            learning_rate=math.exp(log_step),
+            rounds=rounds,
+            num_local_steps=num_local_steps,
+        ).total
+
+    high = math.log(1 / (4 * problem.smoothness))
+    low = high - 60
+    while high - low > 1e-9:
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        if bound(left) <= bound(right):
+            high = right
+        else:
+            low = left
+    return math.exp((low + high) / 2)
