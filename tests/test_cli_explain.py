@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import fedlatest
+from tests.command_line import fedlatest
 
 
 def test_explain_example1(tmp_path: Path) -> None:
