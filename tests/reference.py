@@ -147,9 +147,9 @@ class Reference:
         return sorted(here, key=lambda client: -lots[client])[: self.cohort_size]
 
     def seldom(self, rounds: int) -> set[int]:
-        """Who took part in too few of the first rounds; the most frequent stay."""
+        """Who took part too seldom in the first rounds, compared with the most frequent."""
         seen = [sum(client in cohort for cohort in self.cohorts[:rounds]) for client in range(len(self.last))]
-        return {c for c, times in enumerate(seen) if times < self.least_presence * rounds and times < max(seen)}
+        return {c for c, times in enumerate(seen) if times < self.least_presence * max(seen)}
 
     def steps_done(self, client: int, round: int, steps: int) -> int:
         least = max(1, math.ceil(self.least_work * steps))

@@ -31,4 +31,4 @@ def test_a_quadratic_by_hand() -> None:
     found = estimate(plan)
     assert found.num_clients == 2
     assert found.problem == pytest.approx((18, 18, (5 * 16 / 15) ** 0.5, 5.75), rel=1e-3)
-    assert "estimates" in found.words
+    assert found.words({"gradient", "noise"}).startswith("Estimated: G, sigma, at the initial model, from 2 clients")

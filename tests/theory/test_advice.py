@@ -41,7 +41,7 @@ def test_enough_rounds_and_everybody() -> None:
     assert advice.words[0] == "There are enough rounds: the speed-up N^(1/4) is promised from 64 on."
     assert "it could be larger" in advice.words[1]
     assert "Of the bound, distance is" in advice.words[2]
-    assert advice.words[-1] == "Everybody may take part in every round; I = 0 comes from absence alone."
+    assert advice.words[-1] == "Everybody may take part in every round; staleness comes from absence alone (I = 0)."
 
 
 def test_steps_beyond_the_theorem() -> None:
@@ -49,7 +49,7 @@ def test_steps_beyond_the_theorem() -> None:
     advice = advise(Setting(100, 100, 1, 10), smoothness=2, learning_rate=0.3)
     assert advice.bound is None
     assert advice.step.learning_rate == 0.125
-    assert advice.words[1].startswith("The formula's step 0.25 is above 1/(4L) = 0.125, so that is taken")
+    assert advice.words[1].startswith("The formula's step 0.25 is above 1/(4L) = 0.125, which the theorem asks for, so")
     assert advice.words[2].startswith("Your step 0.3 is not below 1/(2L) = 0.25: Theorems 3 and 4 say nothing")
 
 
@@ -58,3 +58,17 @@ def test_nonsense() -> None:
         advise(Setting(4, 5, 1, 10), smoothness=1)
     with pytest.raises(ConfigError, match="smoothness=0"):
         advise(Setting(4, 2, 1, 10), smoothness=0)
+
+
+def test_nothing_to_learn_is_no_division_by_zero() -> None:
+    advice = advise(Setting(4, 4, 1, 10), smoothness=1, problem=Problem(1, 0, 0, 0))
+    assert advice.bound is not None
+    assert advice.bound.total == 0
+    assert any("nothing to learn" in sentence for sentence in advice.words)
+
+
+def test_a_step_beyond_the_limit_is_not_said_to_hold() -> None:
+    """beta^(1/2) N^(1/4) / (2 L C (E R)^(1/2)) = 2^(1/2) / 2 > 1/4."""
+    advice = advise(Setting(4, 4, 1, 1), smoothness=1)
+    assert not advice.step.allowed
+    assert not any("hold all the same" in sentence for sentence in advice.words)

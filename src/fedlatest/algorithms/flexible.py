@@ -46,9 +46,10 @@ def flexible(
         x = x + (1/N) \sum_{i in S} (C / s_i) u_i
 
     s_i is drawn anew each time, evenly from ceil(least_work C) .. C. With `least_presence` above 0, clients that took
-    part in a smaller share of the first `trial` rounds are kicked out for good, and N is how many are left; whoever
-    came most often stays. (The authors weigh the bias of keeping a client against that of dropping it, which takes the
-    optima that training is to find; here the user says what is too seldom.)
+    part less than that many times as often as the one that came most often are kicked out for good after `trial`
+    rounds, and N is how many are left. Where fewer than all take part, x moves by that much less. (The authors weigh
+    the bias of keeping a client against that of dropping it, which takes the optima that training is to find; here the
+    user says what is too seldom.)
 
     >>> flexible(least_presence=0.3).numbers
     {'least_presence': 0.3, 'trial': 100}
@@ -79,8 +80,8 @@ def flexible(
     def merge(server: WithAttendance, sums: Sums, facts: RoundFacts) -> WithAttendance:
         came = (facts.last_round == facts.round - 1) & (facts.round > 0)  # to the round before, the last that is known
         num_seen = server.num_seen + came
-        seldom = num_seen < facts.numbers["least_presence"] * facts.numbers["trial"]
-        kicked_out = seldom & (num_seen < jnp.max(num_seen)) & (facts.round == facts.numbers["trial"])
+        seldom = num_seen < facts.numbers["least_presence"] * jnp.max(num_seen)
+        kicked_out = seldom & (facts.round == facts.numbers["trial"])
         num_left = jnp.sum(~server.out)
         return WithAttendance(
             add(server.params, sums.fresh["update"], 1.0 / num_left), num_seen, server.out | kicked_out

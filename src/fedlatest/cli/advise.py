@@ -31,6 +31,8 @@ class Known(NamedTuple):
     problem: Problem | None
     learning_rate: float | None
     note: str = ""
+    guessed: frozenset[str] = frozenset()
+    """Names of the constants that are estimates."""
 
 
 class Given(NamedTuple):
@@ -63,6 +65,13 @@ def advise(
 ) -> None:
     """What the theorems promise: E, the staleness bound, the step size, the bound and what to change."""
     given = Given(smoothness, gradient, noise, distance)
+    least = {"--clients": clients, "--rounds": rounds, "--local-steps": local_steps}
+    for name, count in least.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"{name} {count}: must be at least 1")
+    for name, size in {"--learning-rate": learning_rate, "--round-length": round_length}.items():
+        if size is not None and not (math.isfinite(size) and size > 0):
+            raise ConfigError(f"{name} {size:g}: must be above 0")
     if recipe is not None:
         numbers = {"--clients": clients, "--cohort": cohort, "--participation": participation, "--e": e,
                    "--trace": recorded, "--local-steps": local_steps}  # fmt: skip
@@ -108,9 +117,10 @@ def _from_recipe(
         plan.rounds,
         plan.training.num_local_steps,
     )
-    note = guess.words if None in given else ""
+    guessed = frozenset(name for name, own in given._asdict().items() if own is None)
+    note = guess.words(guessed) if guessed else ""
     step = plan.training.learning_rate if learning_rate is None else learning_rate
-    return Known(setting, "measured", problem.smoothness, problem, step, note)
+    return Known(setting, "measured", problem.smoothness, problem, step, note, guessed)
 
 
 def _from_numbers(
@@ -124,18 +134,22 @@ def _from_numbers(
     learning_rate: float | None,
     given: Given,
 ) -> Known:
-    if (e is None) == (recorded is None):
+    if e is not None and recorded is not None:
+        raise ConfigError("--e, --trace: give E or a trace to measure it from, not both")
+    if e is None and recorded is None:
         raise ConfigError(
             "E is unknown: Assumption 4 wants everybody here once in any E rounds; give --e, or a --trace to measure it"
         )
     source = "given"
     if recorded is not None:
         intervals = read_trace(recorded)
-        clients = clients or 1 + max((interval.client for interval in intervals), default=0)
-        horizon = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
-        model = trace(intervals, num_clients=clients, round_length=round_length)
-        e = _measured_e(model.assumption(horizon), f"trace {recorded}")
-        source, rounds = f"measured over {horizon} rounds", rounds or horizon
+        if clients is None:
+            clients = 1 + max((interval.client for interval in intervals), default=0)
+        length = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
+        rounds = length if rounds is None else rounds
+        model = trace(intervals, num_clients=clients, round_length=round_length, wrap=rounds > length)
+        e = _measured_e(model.assumption(rounds), f"trace {recorded}")
+        source = "measured, repeated" if rounds > length else "measured"
     if clients is None or rounds is None or e is None:
         missing = "--clients" if clients is None else "--rounds"
         raise ConfigError(f"{missing}: is missing; give it, or a recipe or a trace that says it")
@@ -160,6 +174,10 @@ def _measured_e(found: Assumption, where: str) -> int:
     return found.smallest_e
 
 
+def _source(known: Known, name: str) -> str:
+    return "estimated" if name in known.guessed else "given"
+
+
 def _table(known: Known, advice: Advice) -> Table:
     setting = known.setting
     table = Table("what", "symbol", box=None, header_style="bold", pad_edge=False)
@@ -172,13 +190,16 @@ def _table(known: Known, advice: Advice) -> Table:
         ("all are here once in", "E", f"{setting.smallest_e:,}", known.source),
         ("staleness bound", "I", f"{advice.staleness:,}", "Lemma 1"),
         ("rounds for the speed-up", "", f"{advice.needed_rounds:,}", "Theorem 4"),
-        ("smoothness", "L", f"{known.smoothness:.4g}", "estimated" if known.note else "given"),
+        ("  are there so many", "", "yes" if setting.rounds >= advice.needed_rounds else "no", ""),
+        ("smoothness", "L", f"{known.smoothness:.4g}", _source(known, "smoothness")),
         ("step size", "gamma", f"{advice.step.learning_rate:.4g}", "Theorem 4" if advice.step.allowed else "1/(4L)"),
+        ("  is the formula's within 1/(4L)", "", "yes" if advice.step.allowed else "no", ""),
     ]
     if known.problem is not None and advice.bound is not None:
         rest = known.problem
         constants = f"{rest.gradient:.3g}, {rest.noise:.3g}, {rest.distance:.3g}"
-        rows.append(("gradient, noise, distance", "G, s, B", constants, "estimated" if known.note else "given"))
+        sources = dict.fromkeys(_source(known, name) for name in ("gradient", "noise", "distance"))
+        rows.append(("gradient, noise, distance", "G, s, B", constants, " and ".join(sources)))
         rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", "Theorem 4"))
         rows += [(f"  {part}", "", f"{value:.4g}", "") for part, value in advice.bound._asdict().items()]
     for row in rows:

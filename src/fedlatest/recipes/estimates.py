@@ -1,5 +1,6 @@
 """L, G, sigma and B of a model on data: estimates at the initial model, from a few clients. Bounds they are not."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -26,13 +27,19 @@ class Estimates(NamedTuple):
     num_clients: int
     num_batches: int
 
-    @property
-    def words(self) -> str:
-        """How far to trust it."""
+    def words(self, guessed: Collection[str]) -> str:
+        """How far to trust those of the constants that are taken from here."""
+        how = {
+            "smoothness": "L (by power iteration on gradients' differences)",
+            "gradient": "G",
+            "noise": "sigma",
+            "distance": "B (the mean loss, as if f(x*) = 0)",
+        }
+        named = [words for name, words in how.items() if name in guessed]
         return (
-            f"L, G, sigma and B are estimates: the largest seen at the initial model, of {self.num_clients} clients "
-            f"with {self.num_batches} batches each (L by power iteration on gradients' differences, B with f(x*) = 0). "
-            "Elsewhere on the way they may be larger."
+            f"Estimated: {', '.join(named)}, at the initial model, from {self.num_clients} clients with "
+            f"{self.num_batches} batches each; of L, G and sigma the largest seen. Elsewhere on the way they may be "
+            "larger."
         )
 
 
@@ -63,15 +70,18 @@ def estimate(plan: Plan) -> Estimates:
         spread = jax.tree.map(lambda leaf, middle: leaf - middle, gradients, mean)
         squared, variance = _squared_norm(gradients) / NUM_BATCHES, _squared_norm(spread) / (NUM_BATCHES - 1)
 
-        def turn(_: int, direction: Any) -> Any:
+        def change(direction: Any) -> Any:
+            """How the gradient changes along a direction: curvature times it."""
             there = jax.grad(loss)(jax.tree.map(lambda x, d: x + APART * d, params, direction), client, rows)
-            change = jax.tree.map(lambda new, old: (new - old) / APART, there, slope)
-            return _scaled(change, 1 / jnp.maximum(jnp.sqrt(_squared_norm(change)), 1e-30))
+            return jax.tree.map(lambda new, old: (new - old) / APART, there, slope)
+
+        def turn(_: int, direction: Any) -> Any:
+            changed = change(direction)
+            return _scaled(changed, 1 / jnp.maximum(jnp.sqrt(_squared_norm(changed)), 1e-30))
 
         first = _scaled(slope, 1 / jnp.maximum(jnp.sqrt(_squared_norm(slope)), 1e-30))
         direction = jax.lax.fori_loop(0, NUM_TURNS, turn, first)
-        there = jax.grad(loss)(jax.tree.map(lambda x, d: x + APART * d, params, direction), client, rows)
-        curvature = jnp.sqrt(_squared_norm(jax.tree.map(jnp.subtract, there, slope))) / APART
+        curvature = jnp.sqrt(_squared_norm(change(direction)))
         return curvature, squared, variance, value
 
     found = np.array([look(jnp.int32(client)) for client in chosen], float)

@@ -73,7 +73,7 @@ def explain_example1(example: Example1, *, learning_rate: float, periods: int | 
         Ending("flexible participation", "flexible", play("flexible"), example.flexible_limit(learning_rate)),
     ]
     if example.t1 != example.t2:  # else nobody is seldomer than the other
-        kicked = play("flexible", least_presence=0.5, trial=WATCHED_PERIODS * example.period)
+        kicked = play("flexible", least_presence=1.0, trial=WATCHED_PERIODS * example.period)
         left = example.e1 if example.t1 > example.t2 else example.e2
         endings.append(Ending("... kicking out the seldomer", "flexible", kicked, left))
     return [*endings, Ending("FedLaAvg", "fedlaavg", play("fedlaavg"), example.optimum)]

@@ -166,10 +166,10 @@ class RunFolder:
         path = self / "checkpoint.safetensors"
         return int(load_metadata(path)["round"]) if path.is_file() else 0
 
-    def give_up(self, message: str, *, round: int) -> None:
+    def give_up(self, message: str, *, round: int, facts: Mapping[str, Any] | None = None) -> None:
         """Note that training came to nothing; the run is not to be resumed."""
-        text = _as_json({**self.manifest, "status": "diverged", "diverged": message, "rounds_done": round})
-        write_text(self / MANIFEST, text)
+        ended = {"status": "diverged", "diverged": message, "rounds_done": round}
+        write_text(self / MANIFEST, _as_json({**self.manifest, **ended, **(facts or {})}))
 
     def finish(self, params: Any, *, round: int, facts: Mapping[str, Any]) -> None:
         """Save the final models, put the participation together, and mark the run finished."""

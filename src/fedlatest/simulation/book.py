@@ -94,7 +94,8 @@ class Book:
         """Close the book of a run that came to nothing."""
         self.result = error
         if self.folder:
-            self.folder.give_up(str(error), round=round)
+            seen = {**assumption_facts(self.plan), "largest_staleness": self.largest_staleness}
+            self.folder.give_up(str(error), round=round, facts={"availability": seen})
 
     def finish(self, params: Any, seconds: float, engine: Engine) -> None:
         """Close the book of a run that came to its end."""

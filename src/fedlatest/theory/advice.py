@@ -60,7 +60,7 @@ def advise(
             num_local_steps=setting.num_local_steps,
         )
         best_bound = _bound(setting, problem, staleness, best)
-    words = [_on_rounds(setting, needed), *_on_the_step(step, learning_rate, smoothness)]
+    words = [_on_rounds(setting, needed, step), *_on_the_step(step, learning_rate, smoothness)]
     if bound is not None and problem is not None and best is not None and best_bound is not None:
         words += _on_the_bound(setting, problem, bound, best, best_bound, step.learning_rate)
     words.append(_on_participants(setting, staleness))
@@ -78,13 +78,18 @@ def _bound(setting: Setting, problem: Problem, staleness: int, learning_rate: fl
     )
 
 
-def _on_rounds(setting: Setting, needed: int) -> str:
+def _on_rounds(setting: Setting, needed: int, step: StepSize) -> str:
     if setting.rounds >= needed:
         return f"There are enough rounds: the speed-up N^(1/4) is promised from {needed:,} on."
-    return (
+    few = (
         f"There are too few rounds: Theorem 4 promises its speed-up N^(1/4) from E N^(3/2) / beta = {needed:,} on, "
-        f"there are {setting.rounds:,}. Its step size and its bound hold all the same; what it does not promise is "
-        "that more clients make training faster. (Nor do the paper's own experiments meet this condition.)"
+        f"there are {setting.rounds:,}."
+    )
+    if not step.allowed:
+        return few
+    return (
+        f"{few} Its step size and its bound hold all the same; what it does not promise is that more clients make "
+        "training faster. (Nor do the paper's own experiments meet this condition.)"
     )
 
 
@@ -92,8 +97,8 @@ def _on_the_step(step: StepSize, learning_rate: float | None, smoothness: float)
     said = []
     if not step.allowed:
         said.append(
-            f"The formula's step {step.formula:.3g} is above 1/(4L) = {step.limit:.3g}, so that is taken: with more "
-            "rounds it comes down by itself."
+            f"The formula's step {step.formula:.3g} is above 1/(4L) = {step.limit:.3g}, which the theorem asks for, so "
+            "that is taken: with more rounds it comes down by itself."
         )
     if learning_rate is None:
         return said
@@ -116,6 +121,8 @@ def _on_the_step(step: StepSize, learning_rate: float | None, smoothness: float)
 def _on_the_bound(
     setting: Setting, problem: Problem, bound: Bound, best: float, best_bound: Bound, taken: float
 ) -> list[str]:
+    if bound.total == 0:
+        return ["The bound is 0: with these constants there is nothing to learn."]
     share = getattr(bound, bound.dominant) / bound.total
     remedies = {
         "staleness": "smaller steps, more participants a round or shorter absences bring it down",
@@ -131,7 +138,7 @@ def _on_the_bound(
         )
     if min(bound.total, best_bound.total) > problem.gradient**2:
         said.append(
-            f"Even so the bound is above G^2 = {problem.gradient**2:.3g}, which Assumption 3 gives for nothing: over "
+            f"The bound is above G^2 = {problem.gradient**2:.3g}, which Assumption 3 gives for nothing: over "
             f"{setting.rounds:,} rounds the theorem proves no progress. That is about the proof, not about the run."
         )
     return said
@@ -139,7 +146,7 @@ def _on_the_bound(
 
 def _on_participants(setting: Setting, staleness: int) -> str:
     if setting.cohort_size == setting.num_clients:
-        return f"Everybody may take part in every round; I = {staleness} comes from absence alone."
+        return f"Everybody may take part in every round; staleness comes from absence alone (I = {staleness})."
     more = min(2 * setting.cohort_size, setting.num_clients)
     after = staleness_bound(num_clients=setting.num_clients, cohort_size=more, smallest_e=setting.smallest_e)
     return f"With {more} participants a round, not {setting.cohort_size}, I falls from {staleness} to {after}."
