@@ -80,8 +80,10 @@ def _staleness(runs: list[RunRecord], settings: Sequence[Setting], names: Sequen
             f"{facts[i]['staleness_bound']} (Assumption 4 holds with E = {facts[i]['smallest_e']})."
         )
     elif bounded:
+        es = sorted({facts[i]["smallest_e"] for i in bounded})
         said.append(
-            f"Largest staleness stays within Lemma 1's bound in {len(within)} of the {len(bounded)} runs that have one."
+            f"Largest staleness stays within Lemma 1's bound in {len(within)} of the {len(bounded)} runs that have one "
+            f"(Assumption 4 holds in them with E = {', '.join(map(str, es))})."
         )
     return said
 

@@ -84,7 +84,8 @@ class Example1:
         with I = max(t1, t2) and G = max(2 |x^0 - x*|, |e1 - e2|) (the text forgets the bars). The proof takes every
         stored gradient for one of an earlier iterate; until client 2 has been seen, its is 0. In those t1 rounds x only
         moves towards e1, so it stays within G / 2 of x*: the best later iterate starts from f^(x^t1) <= G^2 / 4, which
-        stands in for f(x^0) - f(x*) here.
+        stands in for f(x^0) - f(x*) here. That leaves T - t1 terms to average over, not T; what is lost is covered by
+        the second part, of which a quarter would do, since one of the two clients is always up to date.
 
         >>> Example1(t1=2, t2=2, e1=-1, e2=1).fedlaavg_bound(100)
         0.14
