@@ -136,7 +136,9 @@ def test_one_that_diverges_leaves_the_others_alone(
     assert isinstance(wild, DivergedError)
     for other, lone in zip(others, plans[1:], strict=True):
         np.testing.assert_allclose(losses(other), losses(alone(lone)), rtol=1e-4)
-    assert RunFolder(folders[0]).manifest["status"] == "diverged"
+    manifest = RunFolder(folders[0]).manifest
+    assert manifest["status"] == "diverged"
+    assert {"smallest_e", "assumption_holds", "largest_staleness"} <= set(manifest["availability"])
     assert RunFolder(folders[1]).finished
     assert RunFolder(folders[2]).finished
     again, *_ = simulate_together(plans, folders, resume=True)
