@@ -72,9 +72,10 @@ def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
     if case == "plain scan":
         native.ready, pallas.ready = lambda *_: False, lambda *_: False
     federation = tweets(data) if data else random_words()
+    assert federation.table is not None, "texts have a table of word vectors"
     engine = Engine(
         federation,
-        lstm(num_features=federation.table.shape[1]),  # type: ignore[union-attr]
+        lstm(num_features=federation.table.shape[1]),
         fedlaavg(),
         always(federation.num_clients),
         Training(COHORT, STEPS, BATCH, RATE),

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.places import cache_folder
 from fedlatest.errors import DataError
+from fedlatest.places import cache_folder
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 KEY = "key"

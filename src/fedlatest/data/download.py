@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedlatest.data.cache import Source, source
 from fedlatest.data.listener import Told
-from fedlatest.data.places import CACHE, DATA
 from fedlatest.errors import DataError
+from fedlatest.places import CACHE, DATA
 
 CHUNK = 2**18  # bytes
 

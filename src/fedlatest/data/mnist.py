@@ -6,9 +6,9 @@ import numpy as np
 
 from fedlatest.data.idx import read_idx
 from fedlatest.data.pixels import pixels
-from fedlatest.data.places import DATA, cache_folder, named_folder
 from fedlatest.data.samples import Samples
 from fedlatest.errors import DataError
+from fedlatest.places import DATA, cache_folder, named_folder
 
 FILES = {  # well-known md5 of the original files
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from fedlatest.errors import DataError
 
-DAY = 24 * 60 * 60
+DAY = 24 * 60 * 60  # in seconds
 
 
 def sleep_window(seconds: npt.ArrayLike, *, hours: float = 8.0) -> int:

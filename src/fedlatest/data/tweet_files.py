@@ -7,9 +7,9 @@ from fedlatest.data.cache import Source, source
 from fedlatest.data.download import fetch
 from fedlatest.data.glove import check_glove
 from fedlatest.data.listener import Listener, about
-from fedlatest.data.places import cache_folder
 from fedlatest.data.tweet_cache import cached_tweets
 from fedlatest.errors import DataError
+from fedlatest.places import cache_folder
 
 TWEETS_URL = "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip"
 VECTORS_URL = "https://nlp.stanford.edu/data/glove.twitter.27B.zip"

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.data.listener import Listener, about
-from fedlatest.data.places import named_folder
 from fedlatest.data.sentiment140 import Tweets
 from fedlatest.data.tweet_cache import cached_tweets, cached_vectors
 from fedlatest.data.tweet_files import NUM_TWEETS, fetch_files, find_files
+from fedlatest.places import named_folder
 
 
 class TweetSet(NamedTuple):

@@ -40,8 +40,10 @@ class Dealer:
         keys = ("partition", "num_clients", "partition_seed", *keywords_of("partition", values))
         how = tuple(values[key] for key in keys)
         if how not in self._dealt:
-            deal = _deal_tweets if isinstance(self.data, TweetSet) else _deal_samples
-            self._dealt[how] = deal(self.data, values)
+            if isinstance(self.data, TweetSet):
+                self._dealt[how] = _deal_tweets(self.data, values)
+            else:
+                self._dealt[how] = _deal_samples(self.data, values)
         return self._dealt[how]
 
     @property
@@ -50,7 +52,7 @@ class Dealer:
         return list(dict.fromkeys(note for dealt in self._dealt.values() for note in dealt.notes))
 
 
-def _deal_samples(samples: Any, values: Mapping[str, Any]) -> Dealt:
+def _deal_samples(samples: Samples, values: Mapping[str, Any]) -> Dealt:
     num_clients, seed = values["num_clients"], values["partition_seed"]
     partition = make("partition", values, labels=samples.labels, num_clients=num_clients, seed=seed)
     federation = samples.deal(partition)
@@ -59,7 +61,7 @@ def _deal_samples(samples: Any, values: Mapping[str, Any]) -> Dealt:
     return Dealt(federation, clients, sizes, softmax_cross_entropy)
 
 
-def _deal_tweets(tweet_set: Any, values: Mapping[str, Any]) -> Dealt:
+def _deal_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> Dealt:
     num_clients, seed = values["num_clients"], values["partition_seed"]
     deal = make("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
     federation = tweet_federation(tweet_set, deal)

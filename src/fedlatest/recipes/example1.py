@@ -12,9 +12,8 @@ import numpy.typing as npt
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import alternating
 from fedlatest.errors import ConfigError
-from fedlatest.simulation.local import Placed
 from fedlatest.simulation.rounds import Lane, Rules, start
-from fedlatest.simulation.trajectory import Follow, follower, params_of
+from fedlatest.simulation.trajectory import Follow, equal_clients, follower, params_of
 from fedlatest.theory import Example1
 
 MOST_ROUNDS = 10**6
@@ -42,7 +41,7 @@ def play_example1(
             {name: jnp.float64(number) for name, number in {**rules.algorithm.numbers, **numbers}.items()},
         )
         state = start(rules, jnp.float64(x0), num_clients=2)
-        _, iterates, _ = follow(_two_clients(example), lane, state, rounds)
+        _, iterates, _ = follow(equal_clients(np.array([example.e1, example.e2], float), 2), lane, state, rounds)
     return np.asarray(iterates)
 
 
@@ -122,15 +121,3 @@ def _program(algorithm: str) -> tuple[Rules, Follow]:
 def _squared_distance(x: jax.Array, means: jax.Array, labels: jax.Array) -> jax.Array:
     del labels
     return jnp.mean((x - means) ** 2)
-
-
-def _two_clients(example: Example1) -> Placed:
-    return Placed(
-        features=jnp.array([example.e1, example.e2], jnp.float64),
-        labels=jnp.zeros(2, jnp.int32),
-        starts=jnp.arange(2, dtype=jnp.int32),
-        sizes=jnp.ones(2, jnp.int32),
-        weights=jnp.ones(2, jnp.float32),
-        ids=jnp.arange(2, dtype=jnp.int32),
-        table=None,
-    )

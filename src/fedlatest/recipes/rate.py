@@ -26,7 +26,7 @@ from fedlatest.availability import diurnal
 from fedlatest.errors import ConfigError
 from fedlatest.simulation.local import Placed
 from fedlatest.simulation.rounds import Lane, Rules, State, start
-from fedlatest.simulation.trajectory import Follow, follower
+from fedlatest.simulation.trajectory import Follow, equal_clients, follower
 from fedlatest.theory import Bound, Problem, needed_rounds, staleness_bound, step_size, theorem3
 
 Kind = Literal["logcosh", "quadratic"]
@@ -181,16 +181,7 @@ def _clients(setting: RateSetting) -> tuple[Placed, Floats]:
     signs = rng.choice([-1.0, 1.0], (setting.num_clients, SAMPLES // 2, DIMENSIONS))
     signs = np.concatenate([signs, -signs], axis=1) * setting.noise / math.sqrt(DIMENSIONS)
     features = {"centre": np.repeat(centres, SAMPLES, axis=0), "sign": signs.reshape(-1, DIMENSIONS)}
-    samples = Placed(
-        features=jax.tree.map(jnp.asarray, features),
-        labels=jnp.zeros(setting.num_clients * SAMPLES, jnp.int32),
-        starts=jnp.arange(setting.num_clients, dtype=jnp.int32) * SAMPLES,
-        sizes=jnp.full(setting.num_clients, SAMPLES, jnp.int32),
-        weights=jnp.ones(setting.num_clients, jnp.float32),
-        ids=jnp.arange(setting.num_clients, dtype=jnp.int32),
-        table=None,
-    )
-    return samples, centres
+    return equal_clients(features, setting.num_clients), centres
 
 
 def _distance(kind: Kind, centres: Floats) -> float:

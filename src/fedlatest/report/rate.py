@@ -22,12 +22,10 @@ class Measured(NamedTuple):
     bound: float
 
 
-def draw_rate(points: Sequence[Measured], path: Path, *, title: str = "") -> Path:
+def draw_rate(points: Sequence[Measured], path: Path) -> Path:
     """Left over T, a line for each N; right over N, a line for each T; dashed the slope that the theorem promises."""
     with canvas(9, 3.6) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
-        if title:
-            figure.suptitle(title)
         _lines(left, points, over="rounds", each="num_clients", name="N = {}", slope=-1 / 2)
         _lines(right, points, over="num_clients", each="rounds", name="T = {}", slope=-1 / 4)
         left.set(xlabel="rounds T", ylabel="mean squared gradient")

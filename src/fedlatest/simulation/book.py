@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.availability import Availability
-from fedlatest.availability.patterns import SECONDS_PER_DAY, Windows
+from fedlatest.availability.patterns import Windows
+from fedlatest.data.sleep import DAY
 from fedlatest.errors import DivergedError
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, QUARTERS, edges
@@ -178,7 +179,7 @@ def _by_the_clock(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {}
     federation, availability = plan.federation, plan.availability
     if federation.second is not None:
-        made = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
+        made = federation.second[federation.order] // (DAY // QUARTERS)
         owner = np.repeat(np.arange(federation.num_clients), federation.sizes)
         counts = np.zeros((federation.num_clients, QUARTERS), np.int64)
         np.add.at(counts, (owner, made), 1)

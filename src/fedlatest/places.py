@@ -1,4 +1,4 @@
-"""Where data lies: in the folder that the user names, or in the cache that fedlatest keeps."""
+"""Where files lie: data in the folder that the user names; downloads and compiled kernels in the cache."""
 
 import os
 from pathlib import Path
