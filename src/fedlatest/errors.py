@@ -23,3 +23,15 @@ class DivergedError(FedlatestError, ArithmeticError):
 
 class MissingExtraError(FedlatestError, ImportError):
     """An optional dependency is needed; the message names the extra to install."""
+
+
+class ProtocolError(FedlatestError):
+    """A message between server and client is not what the protocol allows; it was refused and changed nothing."""
+
+
+class LedgerError(FedlatestError):
+    """A job's ledger cannot be opened, belongs to another configuration, or was taken over by another server."""
+
+
+class DeclinedError(FedlatestError):
+    """A client may not work now; raise it from a training function to decline a round."""

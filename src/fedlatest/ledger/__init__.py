@@ -1,0 +1,35 @@
+"""The ledger: whose update is in the average, counted exactly once, whatever gets lost on the way.
+
+Plain Python and NumPy; any transport can carry it. `docs/deploy.md` says what holds.
+"""
+
+from fedlatest.ledger.client import Trained, answer
+from fedlatest.ledger.config import JobConfig
+from fedlatest.ledger.disk import Disk, Folder, durable_id
+from fedlatest.ledger.layout import Layout
+from fedlatest.ledger.ledger import Ledger, RoundSums, Verdict
+from fedlatest.ledger.messages import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
+from fedlatest.ledger.roster import Member
+from fedlatest.ledger.store import ClientStore
+
+__all__ = [
+    "ClientStore",
+    "Disk",
+    "Epoch",
+    "Folder",
+    "Instruction",
+    "JobConfig",
+    "Layout",
+    "Ledger",
+    "Member",
+    "Reply",
+    "RoundSums",
+    "Ticket",
+    "Trained",
+    "Verdict",
+    "answer",
+    "decode_instruction",
+    "decode_reply",
+    "durable_id",
+    "encode",
+]

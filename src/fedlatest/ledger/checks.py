@@ -1,0 +1,98 @@
+"""What a reply must be to count, and what the things that a client holds say about the past."""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedlatest.errors import ProtocolError
+from fedlatest.ledger.config import JobConfig
+from fedlatest.ledger.layout import Layout
+from fedlatest.ledger.messages import Epoch, Reply, Ticket, digest_of
+from fedlatest.ledger.roster import Member
+from fedlatest.ledger.units import ON_THE_WIRE, norm
+
+
+class Evidence(NamedTuple):
+    """What a client's own memory says: of whom it is evidence, and the words for it."""
+
+    of: Literal["lost", "restored"]
+    why: str
+
+
+def check_addressed(reply: Reply, member: Member, *, job: str, config: str, layout: str) -> None:
+    """A reply must be to the last thing that this job asked of this client."""
+    for name, there, here in (
+        ("job", reply.job, job),
+        ("config", reply.config, config),
+        ("model layout", reply.layout, layout),
+    ):
+        if there != here:
+            raise ProtocolError(f"its {name} is {there}, the job's {here}{f' ({reply.why})' if reply.why else ''}")
+    if reply.ticket is not None and reply.ticket == member.applied:
+        raise ProtocolError(f"ticket {reply.ticket.number} was used already")
+    if reply.ticket is None or reply.ticket != member.issued:
+        there = "no ticket" if reply.ticket is None else f"ticket {reply.ticket.number}"
+        here = "none is out" if member.issued is None else f"the last one was {member.issued.number}"
+        raise ProtocolError(f"it bears {there}; {here}")
+
+
+def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfig, layout: Layout) -> None:
+    """An upload must start from the value that is in the sum, and be a whole vector of units."""
+    if reply.epoch != epoch:
+        raise ProtocolError(f"it is of epoch {reply.epoch.number}, not {epoch.number}")
+    by_difference = config.memory == "client"
+    if by_difference and reply.base != member.applied:
+        raise ProtocolError(f"it starts from {_said(reply.base)}, in the sum is {_said(member.applied)}")
+    if not by_difference and reply.base is not None:
+        raise ProtocolError("it is a difference, the job wants whole values")
+    if reply.say == "upload" and not reply.weight > 0:
+        raise ProtocolError(f"its weight is {reply.weight}, not above 0")
+    vector = reply.vector
+    if not isinstance(vector, np.ndarray) or vector.dtype != ON_THE_WIRE or vector.shape != (layout.size,):
+        seen = f"{vector.dtype}{list(vector.shape)}" if isinstance(vector, np.ndarray) else "nothing"
+        raise ProtocolError(f"its vector is {seen}, not {ON_THE_WIRE}[{layout.size}]")
+    if digest_of(vector) != reply.digest:
+        raise ProtocolError("its vector does not have the digest that its header names")
+    if config.clip_norm is not None:
+        # A value is within the limit, a difference of two within twice; rounding moves each number by half a unit.
+        most = (config.clip_norm + config.unit * math.sqrt(layout.size)) * (2 if by_difference else 1)
+        length = norm(vector, config.unit)
+        if length > most:
+            raise ProtocolError(f"its norm is {length:.4g}, above {most:.4g}")
+
+
+def look_for_evidence(reply: Reply, member: Member | None, *, epoch: Epoch, config: JobConfig) -> Evidence | None:
+    """Whether what a client holds shows that its disk, or the server's ledger, went back in time."""
+    if reply.epoch.number > epoch.number or (reply.epoch.number == epoch.number and reply.epoch != epoch):
+        why = f"it knows epoch {reply.epoch.number}, this ledger is at {epoch.number}"
+        return Evidence("restored", f"{why}: the ledger was restored from a backup")
+    if member is None or reply.epoch != epoch:
+        return None
+    if _never_issued(reply, member):
+        why = f"it knows ticket {highest_ticket(reply)}, which this ledger never issued"
+        return Evidence("restored", f"{why}: the ledger was restored from a backup")
+    if lacks_base(reply, member, config):
+        return Evidence("lost", "the value that is in the sum is no longer on its disk")
+    return None
+
+
+def lacks_base(reply: Reply, member: Member, config: JobConfig) -> bool:
+    """Whether a client can no longer withdraw its value from the sum."""
+    return config.memory == "client" and member.applied is not None and member.applied not in reply.held
+
+
+def highest_ticket(reply: Reply) -> int:
+    """The highest number that a client has seen in its epoch."""
+    return max([reply.seen, *(ticket.number for ticket in reply.held)])
+
+
+def _never_issued(reply: Reply, member: Member) -> bool:
+    last = member.issued.number if member.issued else 0
+    if highest_ticket(reply) > last or (reply.say == "ahead" and highest_ticket(reply) == last):
+        return True
+    return any(ticket.number == last and ticket != member.issued for ticket in reply.held)
+
+
+def _said(ticket: Ticket | None) -> str:
+    return "nothing" if ticket is None else f"ticket {ticket.number}"

@@ -1,0 +1,131 @@
+"""The client's half of the protocol: what it answers to an instruction, and what it writes down before it does.
+
+A value is on the client's disk before its difference leaves, and a value stays there until the server says that a newer
+one is in the sum. So whatever is lost on the way, the next contact finds a base that both sides know.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlatest.errors import DeclinedError, FedlatestError
+from fedlatest.ledger.messages import Instruction, Reply, Ticket, digest_of
+from fedlatest.ledger.store import ClientStore, Held
+from fedlatest.ledger.units import Vector
+
+
+class Trained(NamedTuple):
+    """What training yields: the client's new value in units, its weight (samples), and what it measured."""
+
+    value: Vector
+    weight: float
+    metrics: dict[str, float]
+
+
+def answer(
+    store: ClientStore,
+    instruction: Instruction,
+    *,
+    train: Callable[[], Trained],
+    weight: float = 0.0,
+) -> Reply:
+    """Answer an instruction. `train` may raise `DeclinedError`: the client may not work now, which costs nothing.
+
+    `weight` is what the client will weigh where that is known before it trains.
+    """
+    held = store.load(instruction.job) or Held(instruction.client, instruction.config, instruction.epoch)
+    if held.config != instruction.config:
+        why = f"this client joined the job with the config {held.config}, the server now has {instruction.config}"
+        return _reply("failed", instruction, held, why=why)
+    if held.client != instruction.client:
+        return _reply("failed", instruction, held, why=f"this is client {held.client}, not {instruction.client}")
+    if _is_behind(instruction, held):
+        return _reply("ahead", instruction, held, why=f"this client knows of ticket {held.seen}, epoch {held.epoch}")
+    try:
+        return _obey(store, instruction, held, train, held.weight or weight)
+    except DeclinedError as error:
+        return _reply("declined", instruction, held, why=str(error))
+    except FedlatestError as error:
+        return _reply("failed", instruction, held, why=str(error))
+
+
+def _is_behind(instruction: Instruction, held: Held) -> bool:
+    """Whether the instruction comes from before what this client has seen: late, or of a server set back in time."""
+    if instruction.epoch != held.epoch:
+        return instruction.epoch.number <= held.epoch.number
+    ticket = instruction.ticket
+    return ticket is not None and ticket.number <= held.seen and not _is_pending(ticket, held)
+
+
+def _is_pending(ticket: Ticket, held: Held) -> bool:
+    return bool(held.slots) and held.slots[-1].ticket == ticket
+
+
+def _obey(
+    store: ClientStore,
+    instruction: Instruction,
+    held: Held,
+    train: Callable[[], Trained],
+    weight: float,
+) -> Reply:
+    if instruction.ticket is None:
+        return _reply("hello", instruction, held, weight=weight, why="leaving" if held.leaving else "")
+    newest = held.slots[-1] if held.slots else None
+    if instruction.epoch != held.epoch:  # a new epoch: nothing of the old one is in the sum
+        held = replace(held, epoch=instruction.epoch, seen=0, slots=())
+    known = {slot.ticket: slot for slot in held.slots}
+    base = instruction.applied
+    differences = instruction.settings.get("memory", "client") == "client"
+    if differences and base is not None and base not in known:
+        return _reply("lost", instruction, held, why=f"ticket {base.number} is in the sum, but its value is not here")
+    if _is_pending(instruction.ticket, held):  # asked twice: say the same again
+        value = store.value(instruction.job, instruction.ticket)
+        done = Trained(value, weight, {})
+        return _upload(store, instruction, held, base if differences else None, done)
+    if held.leaving:
+        done = Trained(np.zeros(instruction.settings["size"], np.int32), 0.0, {})
+    elif instruction.ask == "rebase":
+        if newest is None:
+            raise DeclinedError("nothing is kept here that could be sent again")
+        done = Trained(store.value(instruction.job, newest.ticket), weight, {})
+    else:
+        done = train()
+    kept = tuple(slot for slot in held.slots if differences and slot.ticket == base)
+    held = replace(held, seen=instruction.ticket.number, slots=kept, weight=done.weight)
+    store.keep(instruction.job, held, instruction.ticket, done.value)
+    return _upload(store, instruction, held, base if differences else None, done)
+
+
+def _upload(store: ClientStore, instruction: Instruction, held: Held, base: Ticket | None, done: Trained) -> Reply:
+    before = store.value(instruction.job, base) if base is not None else np.int32(0)
+    vector = (done.value - before).astype(np.int32, copy=False)
+    return _reply(
+        "goodbye" if held.leaving else "upload",
+        instruction,
+        held,
+        base=base,
+        trained=instruction.ask == "train" and not held.leaving,
+        weight=done.weight,
+        digest=digest_of(vector),
+        value=digest_of(done.value),
+        metrics=done.metrics,
+        vector=vector,
+    )
+
+
+def _reply(say: Any, instruction: Instruction, held: Held, **more: Any) -> Reply:
+    return Reply(
+        say,
+        job=instruction.job,
+        epoch=held.epoch,
+        config=held.config,
+        layout=instruction.layout,
+        client=held.client,
+        round=instruction.round,
+        ticket=instruction.ticket,
+        held=held.tickets,
+        seen=held.seen,
+        **more,
+    )

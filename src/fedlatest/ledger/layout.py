@@ -1,0 +1,92 @@
+"""What a model looks like, names, shapes and types of its arrays, and how they lie in one flat vector."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.errors import ConfigError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Place(NamedTuple):
+    """One array of the model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Layout(NamedTuple):
+    """The arrays of a model in their order."""
+
+    places: tuple[Place, ...]
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> "Layout":
+        """Read it off a model.
+
+        >>> Layout.of({"w": np.zeros((2, 3), np.float32)}).size
+        6
+        """
+        for name, array in arrays.items():
+            if np.asarray(array).dtype.kind not in "fiu":
+                raise ConfigError(f"array {name} is of type {np.asarray(array).dtype}: a model is made of numbers")
+        found = [Place(name, tuple(array.shape), array.dtype.str) for name, array in _as_arrays(arrays).items()]
+        return cls(tuple(found))
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are in all."""
+        return sum(_size(place) for place in self.places)
+
+    @property
+    def hash(self) -> str:
+        """A name for it that is the same on every machine."""
+        return hash_of([list(place) for place in self.places])
+
+    def flatten(self, arrays: Arrays) -> npt.NDArray[np.float32]:
+        """All numbers in a row, in single precision."""
+        found = Layout.of(arrays)
+        if found != self:
+            raise ConfigError(f"the model is not the job's: its layout is {found.hash}, the job's {self.hash}")
+        if not self.places:
+            return np.zeros(0, np.float32)
+        return np.concatenate([np.asarray(arrays[place.name], np.float32).reshape(-1) for place in self.places])
+
+    def unflatten(self, vector: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that lie in a vector, in single precision whatever the model's types."""
+        ends = np.cumsum([_size(place) for place in self.places])
+        return {
+            place.name: vector[end - _size(place) : end].reshape(place.shape)
+            for place, end in zip(self.places, ends, strict=True)
+        }
+
+    def cast(self, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Arrays in the model's own types; whole numbers, such as the counter of a batch norm, are rounded."""
+        cast: dict[str, npt.NDArray[Any]] = {}
+        for place in self.places:
+            array, dtype = np.asarray(arrays[place.name]), np.dtype(place.dtype)
+            cast[place.name] = (np.rint(array) if dtype.kind in "iu" else array).astype(dtype)
+        return cast
+
+
+def hash_of(value: Any) -> str:
+    """A short digest of anything that JSON can write.
+
+    >>> hash_of({"b": 1, "a": 2}) == hash_of({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _as_arrays(arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def _size(place: Place) -> int:
+    return int(np.prod(place.shape, dtype=np.int64))

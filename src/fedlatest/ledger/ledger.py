@@ -1,0 +1,309 @@
+"""The server's half of the protocol: whose value is in the sum, under which ticket, and one transaction a round.
+
+    sum = sum over clients of the value under their applied ticket          within an epoch, to the last bit
+
+An upload is taken if it bears the ticket that the client was handed last and starts from the value that is in the sum;
+everything else is refused and changes nothing. A round is closed by one transaction that holds the model, the sum, the
+tickets and the round, so that a crash leaves all of it or nothing.
+"""
+
+import json
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.errors import LedgerError, ProtocolError
+from fedlatest.ledger.checks import check_addressed, check_upload, highest_ticket, lacks_base, look_for_evidence
+from fedlatest.ledger.config import JobConfig
+from fedlatest.ledger.database import SCHEMA, TABLES, Database
+from fedlatest.ledger.layout import Arrays, Layout, Place
+from fedlatest.ledger.messages import Ask, Epoch, Instruction, Reply, Ticket
+from fedlatest.ledger.roster import Member, Roster
+from fedlatest.ledger.units import IN_THE_LEDGER, Total, Vector
+
+Outcome = Literal["taken", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
+
+
+class Verdict(NamedTuple):
+    """What became of a reply."""
+
+    outcome: Outcome
+    why: str = ""
+
+
+class RoundSums(NamedTuple):
+    """The sums of a round, in units."""
+
+    total: Total
+    delta: Total  # what this round changed; for an algorithm without memory, the sum of its uploads
+    num: int  # how many trained
+    weight: float  # of those that trained
+
+
+class Ledger:
+    """A job's record. Make or open it with `Ledger.open`."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Callable[[], float] = time.time,
+        token: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self.database, self.roster, self.clock, self._token = database, Roster(database), clock, token
+        [(self.job, schema, config, layout)] = database.rows("SELECT id, schema, config, layout FROM job")
+        if schema != SCHEMA:
+            raise LedgerError(f"the ledger's schema is {schema}, this version reads {SCHEMA}")
+        self.config = JobConfig(**json.loads(config))
+        self.layout = Layout(tuple(Place(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout)))
+        [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
+        self.epoch = Epoch(number, epoch_token)
+        self.total: Total = database.get_arrays("sum")["total"]
+        self.needs_resync = ""
+        self._later_epoch = 0
+        self._forget_round()
+        self._boot = token()
+        with database.write():
+            database.execute("UPDATE state SET boot = ?", self._boot)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str | Database,
+        *,
+        config: JobConfig,
+        layout: Layout,
+        arrays: Callable[[], Arrays],
+        **options: Any,
+    ) -> "Ledger":
+        """Go on with the job at `path`, or begin it with the server's first `arrays`.
+
+        Whoever opened it before is shut out: its next write fails.
+        """
+        database = path if isinstance(path, Database) else Database.open(path)
+        if database.is_new:
+            _begin(database, config, layout, arrays())
+        ledger = cls(database, **options)
+        for name, there, here in (
+            ("config", ledger.config.hash, config.hash),
+            ("model layout", ledger.layout.hash, layout.hash),
+        ):
+            if there != here:
+                raise LedgerError(f"the job was begun with the {name} {there}, this is {here}: use another job folder")
+        return ledger
+
+    def members(self) -> list[Member]:
+        """The clients that belong to the job, by number."""
+        return self.roster.members()
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The server's arrays: the model, and what else the algorithm keeps."""
+        return self.database.get_arrays("server")
+
+    # Joining and leaving
+
+    def greet(self, reply: Reply) -> Verdict:
+        """Let a client in, or recognise it; says if what it holds does not fit the ledger."""
+        known = self.roster.member(reply.client)
+        if reply.why == "leaving" and (known is None or known.applied is None):
+            if known is not None and known.client not in self._taken:
+                self._dismiss([known])
+            return Verdict("left", "it had asked to leave")
+        odd = self._look_at(reply, known)
+        with self._writing():
+            if known is None:
+                self.roster.admit(reply.client, reply.weight, self.clock())
+            else:
+                self.roster.hear(reply.client, self.clock())
+        return odd or Verdict("joined" if known is None else "hello")
+
+    def expire(self, *, seconds: float) -> list[str]:
+        """Remove clients that were not heard of for so long, and their values with them; between rounds."""
+        assert not self._taken, "expiry is between rounds"
+        gone = [member for member in self.members() if self.clock() - member.seen > seconds]
+        if gone:
+            self._dismiss(gone)
+        return [member.client for member in gone]
+
+    # A round
+
+    def issue(self, clients: Sequence[str], ask: Ask = "train") -> dict[str, Instruction]:
+        """Hand each client a fresh ticket, durably, before it is told of it."""
+        given: dict[str, Instruction] = {}
+        with self._writing():
+            for client in clients:
+                member = self.roster.member(client)
+                assert member is not None, "only members are asked"
+                ticket = Ticket((member.issued.number if member.issued else 0) + 1, self._token())
+                self.roster.issue(client, ticket)
+                given[client] = self.instruction(client, ask, ticket=ticket, applied=member.applied)
+        return given
+
+    def instruction(self, client: str, ask: Ask, **more: Any) -> Instruction:
+        """An instruction of this job; a hello needs no ticket."""
+        settings = {**self.config.as_dict(), "size": self.layout.size}
+        about = (self.job, self.epoch, self.config.hash, self.layout.hash)
+        return Instruction(ask, *about, client, self.round, settings=settings, **more)
+
+    def take(self, reply: Reply) -> Verdict:
+        """Take a reply into the open round, or refuse it; nothing of an upload is durable before `close`."""
+        member = self.roster.member(reply.client)
+        if member is None:
+            return Verdict("refused", "it is not a member of the job")
+        if reply.client in self._taken:
+            return Verdict("refused", "its ticket was used already")
+        try:
+            check_addressed(reply, member, job=self.job, config=self.config.hash, layout=self.layout.hash)
+            if reply.say in ("lost", "ahead"):
+                return self._look_at(reply, member) or Verdict("failed", reply.why)
+            if reply.say not in ("upload", "goodbye"):
+                return Verdict("declined" if reply.say == "declined" else "failed", reply.why)
+            check_upload(reply, member, epoch=self.epoch, config=self.config, layout=self.layout)
+        except ProtocolError as error:
+            return Verdict("refused", str(error))
+        self._add(reply, member)
+        return Verdict("left" if reply.say == "goodbye" else "taken")
+
+    def sums(self) -> RoundSums:
+        """What the open round amounts to so far."""
+        trained = [reply for reply in self._taken.values() if reply.trained]
+        total = self.total if self.config.memory == "none" else self.total + self._delta
+        return RoundSums(total, self._delta, len(trained), sum(reply.weight for reply in trained))
+
+    def close(self, arrays: Arrays, *, here: Iterable[str] = (), missed: Iterable[str] = ()) -> None:
+        """Close the round: one transaction. `missed` were asked and did not work; they are left alone for a while.
+
+        If a client turned out to be unable to withdraw its value, a new epoch begins with the next round.
+        """
+        total = self.sums().total
+        with self._writing():
+            for client, reply in self._taken.items():
+                self._apply(client, reply)
+            for client in missed:
+                self.roster.miss(client, self.round)
+            for client in {*here, *self._taken}:
+                self.roster.hear(client, self.clock())
+                self.database.execute(
+                    "INSERT OR REPLACE INTO attendance SELECT ?, number, ? FROM clients WHERE client = ?",
+                    *(self.round, client in self._taken, client),
+                )
+            self.database.put_arrays("server", arrays)
+            if self._taken and self.config.memory != "none":
+                self.database.put_arrays("sum", {"total": total})
+            self.database.execute("INSERT INTO rounds VALUES (?, ?, ?)", self.round, self.epoch.number, self.clock())
+            self.database.execute("UPDATE state SET round = round + 1")
+        self.total, self.round = total, self.round + 1
+        self._forget_round()
+        if self.needs_resync:
+            self.resync()
+
+    def resync(self) -> None:
+        """Begin a new epoch: nothing is in the sum, and everybody starts from nothing.
+
+        Where the server keeps the values itself they stay in the sum, and only the epoch is new.
+        """
+        self._dismiss([], resync=True)
+
+    # How
+
+    def _look_at(self, reply: Reply, member: Member | None) -> Verdict | None:
+        evidence = look_for_evidence(reply, member, epoch=self.epoch, config=self.config)
+        if evidence is None:
+            return None
+        later = reply.epoch != self.epoch
+        if later or (member is not None and lacks_base(reply, member, self.config)):
+            self.needs_resync = f"{reply.client}: {evidence.why}"
+            self._later_epoch = max(self._later_epoch, reply.epoch.number)
+        if not later and evidence.of == "restored":
+            with self._writing():  # never hand out again a number that the client has seen
+                self.roster.issue(reply.client, Ticket(highest_ticket(reply), self._token()))
+        return Verdict(evidence.of, evidence.why)
+
+    def _add(self, reply: Reply, member: Member) -> None:
+        assert reply.vector is not None
+        self._delta += reply.vector
+        if self.config.memory == "server":
+            stored = self._stored(member)
+            self._delta -= 0 if stored is None else stored
+        else:
+            reply = replace(reply, vector=None)  # it is in the sum, and needs no room
+        self._taken[reply.client] = reply
+
+    def _apply(self, client: str, reply: Reply) -> None:
+        assert reply.ticket is not None
+        member = self.roster.member(client)
+        assert member is not None
+        if reply.say == "goodbye":
+            self.roster.dismiss(client)
+        else:
+            round = self.round if reply.trained else None
+            self.roster.apply(client, reply.ticket, digest=reply.value, weight=reply.weight, round=round)
+        if self.config.memory == "server":
+            value = reply.vector if reply.say == "upload" else None
+            self.database.put_arrays(_owner(member), {} if value is None else {"value": value})
+
+    def _dismiss(self, gone: Sequence[Member], *, resync: bool = False) -> None:
+        """Remove clients and, in the same transaction, what is theirs from the sum.
+
+        What they keep on their own disks cannot be subtracted: then everybody starts anew, in a new epoch.
+        """
+        kept_by_clients = self.config.memory == "client"
+        resync = resync or (kept_by_clients and any(member.applied for member in gone))
+        total, epoch = self.total.copy(), self.epoch
+        with self._writing():
+            for member in gone:
+                stored = self._stored(member)
+                total -= 0 if stored is None else stored
+                self.roster.dismiss(member.client)
+                self.database.drop_arrays(_owner(member))
+            if resync:
+                epoch = Epoch(max(self.epoch.number, self._later_epoch) + 1, self._token())
+                self.database.execute("UPDATE state SET epoch = ?, token = ?", *epoch)
+            if resync and kept_by_clients:
+                total[:] = 0
+                self.roster.forget_applied()
+            self.database.put_arrays("sum", {"total": total})
+        self.total, self.epoch = total, epoch
+        if resync:
+            self._forget_round()
+            self.needs_resync, self._later_epoch = "", 0
+
+    def _stored(self, member: Member) -> Vector | None:
+        return self.database.get_arrays(_owner(member)).get("value")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction, unless another server has opened the ledger since."""
+        with self.database.write():
+            [(boot,)] = self.database.rows("SELECT boot FROM state")
+            if boot != self._boot:
+                raise LedgerError("another server run has taken over this job; this one stops")
+            yield
+
+    def _forget_round(self) -> None:
+        self._taken: dict[str, Reply] = {}
+        self._delta: Total = np.zeros(self.layout.size, IN_THE_LEDGER)
+
+
+def _owner(member: Member) -> str:
+    return f"client {member.number}"
+
+
+def _begin(database: Database, config: JobConfig, layout: Layout, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    places = json.dumps([list(place) for place in layout.places])
+    with database.write():
+        for statement in TABLES.split(";"):
+            database.execute(statement)
+        about = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), places, time.time())
+        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?)", *about)
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?)", secrets.token_hex(8))
+        database.put_arrays("server", arrays)
+        database.put_arrays("sum", {"total": np.zeros(layout.size, IN_THE_LEDGER)})

@@ -1,0 +1,112 @@
+"""What a client keeps on its own disk: its acknowledged value and its pending one, each under its ticket.
+
+Values are written first and named in `state.json` after; that file is the point at which a new value counts. A crash in
+between leaves a value that nobody names, which the next write sweeps away.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedlatest.ledger.disk import Disk
+from fedlatest.ledger.messages import Epoch, Ticket, digest_of
+from fedlatest.ledger.units import ON_THE_WIRE, Vector
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A value under its ticket; the digest tells a damaged file from a whole one."""
+
+    ticket: Ticket
+    digest: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a client knows of a job: `seen` is the highest ticket number of this epoch, `slots` are oldest first.
+
+    `weight` is that of the newest value, 0 before there is one.
+    """
+
+    client: str
+    config: str
+    epoch: Epoch
+    seen: int = 0
+    slots: tuple[Slot, ...] = ()
+    weight: float = 0.0
+    leaving: bool = False
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        """The tickets of the values that are kept."""
+        return tuple(slot.ticket for slot in self.slots)
+
+
+class ClientStore:
+    """A client's durable memory, a folder a job."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    def load(self, job: str) -> Held | None:
+        """What is known of a job; a value whose file is gone or damaged is not held."""
+        content = self.disk.get(f"{job}/state.json")
+        if content is None:
+            return None
+        held = _parse(content)
+        whole = tuple(slot for slot in held.slots if self._read(job, slot) is not None)
+        return replace(held, slots=whole)
+
+    def value(self, job: str, ticket: Ticket) -> Vector:
+        """The value under a ticket that is held."""
+        held = self.load(job)
+        [slot] = [slot for slot in (held.slots if held else ()) if slot.ticket == ticket]
+        value = self._read(job, slot)
+        assert value is not None, "load names whole values alone"
+        return value
+
+    def keep(self, job: str, held: Held, ticket: Ticket, value: Vector) -> None:
+        """Keep a value under a new ticket beside those that `held` names; what it does not name goes."""
+        slot = Slot(ticket, digest_of(value))
+        self.disk.put(_file(job, ticket), np.ascontiguousarray(value, ON_THE_WIRE).tobytes())
+        self.note(job, replace(held, slots=(*held.slots, slot)))
+
+    def note(self, job: str, held: Held) -> None:
+        """Write what is known of a job, and sweep away the values that it no longer names."""
+        self.disk.put(f"{job}/state.json", _as_json(held))
+        named = {f"{job}/state.json", *(_file(job, ticket) for ticket in held.tickets)}
+        for name in self.disk.names(job):
+            if name not in named:
+                self.disk.drop(name)
+
+    def leave(self, job: str) -> bool:
+        """Ask to be taken out of a job at the next contact; false if the job is not known here."""
+        held = self.load(job)
+        if held is None:
+            return False
+        self.note(job, replace(held, leaving=True))
+        return True
+
+    def _read(self, job: str, slot: Slot) -> Vector | None:
+        content = self.disk.get(_file(job, slot.ticket))
+        if content is None or len(content) % ON_THE_WIRE.itemsize:
+            return None
+        value = np.frombuffer(content, ON_THE_WIRE)
+        return value if digest_of(value) == slot.digest else None
+
+
+def _file(job: str, ticket: Ticket) -> str:
+    return f"{job}/{ticket.number}-{ticket.nonce}.value"
+
+
+def _as_json(held: Held) -> bytes:
+    slots = [[slot.ticket.number, slot.ticket.nonce, slot.digest] for slot in held.slots]
+    return json.dumps({**held.__dict__, "slots": slots}, indent=1).encode()
+
+
+def _parse(content: bytes) -> Held:
+    found: dict[str, Any] = json.loads(content)
+    slots = tuple(Slot(Ticket(number, nonce), digest) for number, nonce, digest in found["slots"])
+    return Held(**{**found, "epoch": Epoch(*found["epoch"]), "slots": slots})
