@@ -134,7 +134,7 @@ def _parse(name: str, kind: Any, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ProtocolError(f"{name}={value!r}: not a finite number")
         return float(value)
-    plain = {str: str, int: int, bool: bool}.get(kind, dict if "Mapping" in str(kind) else str)
+    plain: Any = {int: int, bool: bool}.get(kind, dict if "Mapping" in str(kind) else str)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise ProtocolError(f"{name}={value!r}: not a {plain.__name__}")
     if name == "job" and not _JOB.fullmatch(value):

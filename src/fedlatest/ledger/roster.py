@@ -42,8 +42,9 @@ class Roster:
     def admit(self, client: str, weight: float, now: float) -> None:
         """Let a client in; one that had left keeps its number, and its tickets go on."""
         self._database.execute(
-            "INSERT INTO clients SELECT COALESCE(MAX(number), -1) + 1, ?, 1, ?, ?, ?, ?, 0, 0, NULL, NULL, NULL, NULL, '' "
-            "FROM clients WHERE true "
+            "INSERT INTO clients "
+            "SELECT COALESCE(MAX(number), -1) + 1, ?, 1, ?, ?, ?, ?, 0, 0, NULL, NULL, NULL, NULL, '' FROM clients "
+            "WHERE true "  # so that SQLite does not read ON as that of a join
             "ON CONFLICT (client) DO UPDATE SET member = 1, weight = excluded.weight, joined = excluded.joined, "
             "seen = excluded.seen, last_round = excluded.last_round, misses = 0, rest_until = 0",
             client, weight, now, now, NEVER,
