@@ -31,10 +31,11 @@ class RoundFacts(NamedTuple):
     ids: jax.Array  # [N] stable client ids: random draws hang on these, not on positions
     last_round: jax.Array  # [N] R_i in the paper
     numbers: Mapping[str, Any]  # the algorithm's own
+    total_weight: Any  # of all clients: N in a simulation, where weights are 1 on average; the samples in a deployment
 
 
 class ClientFacts(NamedTuple):
-    """What one client knows in a round; `weight` is w_i N, which is 1 on average."""
+    """What one client knows in a round; `weight` is w_i N, which is 1 on average (in a deployment: its samples)."""
 
     round: jax.Array
     id: jax.Array

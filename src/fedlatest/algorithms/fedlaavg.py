@@ -22,6 +22,8 @@ def fedlaavg(*, weighting: Weighting = "loss", empty_round: Literal["step", "hol
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
         x   = x + u
 
+    With `weighting="update"` the updates are weighted by the clients' data, and N is the weight of all.
+
     `empty_round` says what happens when nobody takes part: "step" moves along u all the same, as the paper is written;
     "hold" leaves the model where it is.
 
@@ -38,7 +40,8 @@ def fedlaavg(*, weighting: Weighting = "loss", empty_round: Literal["step", "hol
 
     def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
         still = (sums.num == 0) if empty_round == "hold" else False
-        step = jnp.where(still, 0.0, 1.0 / facts.num_clients)
+        share = facts.total_weight if weighting == "update" else facts.num_clients
+        step = jnp.where(still, 0.0, 1.0 / share)
         return ModelOnly(add(server.params, sums.total["update"], step))
 
     return Algorithm(

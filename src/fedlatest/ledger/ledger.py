@@ -46,6 +46,8 @@ class RoundSums(NamedTuple):
     delta: Total  # what this round changed; for an algorithm without memory, the sum of its uploads
     num: int  # how many trained
     weight: float  # of those that trained
+    num_members: int  # after the round
+    total_weight: float  # of all members, after the round
 
 
 class Ledger:
@@ -176,7 +178,13 @@ class Ledger:
         """What the open round amounts to so far."""
         trained = [reply for reply in self._taken.values() if reply.trained]
         total = self.total if self.config.memory == "none" else self.total + self._delta
-        return RoundSums(total, self._delta, len(trained), sum(reply.weight for reply in trained))
+        weights = {member.client: member.weight for member in self.members()}
+        for client, reply in self._taken.items():
+            weights[client] = reply.weight
+            if reply.say == "goodbye":
+                del weights[client]
+        weight = sum(reply.weight for reply in trained)
+        return RoundSums(total, self._delta, len(trained), weight, len(weights), sum(weights.values()))
 
     def close(self, arrays: Arrays, *, here: Iterable[str] = (), missed: Iterable[str] = ()) -> None:
         """Close the round: one transaction. `missed` were asked and did not work; they are left alone for a while.

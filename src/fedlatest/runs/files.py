@@ -1,6 +1,7 @@
 """Files that are either whole or not there, and trees of arrays in a format that never executes code."""
 
 import csv
+import json
 import os
 import zipfile
 import zlib
@@ -71,6 +72,11 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
 
     write_atomically(path, write)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object, atomically."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:

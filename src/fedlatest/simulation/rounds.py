@@ -102,7 +102,8 @@ def play_round(rules: Rules, samples: Placed, lane: Lane, state: State) -> tuple
     """One round of any algorithm; samples and lane are arguments, never constants of the program."""
     round, num_clients = state.round, samples.ids.shape[0]
     available = lane.availability.available(round, lane.seed)
-    facts = RoundFacts(round, lane.seed, num_clients, rules.cohort_size, samples.ids, state.last_round, lane.numbers)
+    sizes = (num_clients, rules.cohort_size)
+    facts = RoundFacts(round, lane.seed, *sizes, samples.ids, state.last_round, lane.numbers, total_weight=num_clients)
     cohort = rules.algorithm.select(state.server, available, facts)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
 

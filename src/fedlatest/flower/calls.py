@@ -1,0 +1,103 @@
+"""What is under way on Flower's grid: who is here, which messages are out, and what came back."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedlatest.ledger import Instruction
+
+log = logging.getLogger("flwr")
+PULLED_AT_ONCE = 256 * 2**20  # bytes of uploads that are in memory at a time
+
+
+class Call(NamedTuple):
+    """A message that is out."""
+
+    kind: Literal["hello", "train", "rebase", "evaluate"]
+    node: int
+    client: str
+    round: int
+    sent: float
+    instruction: Instruction | None = None
+
+
+@dataclass
+class Switchboard:
+    """Sends and fetches messages; knows nodes by their ids of the moment, clients by their lasting names."""
+
+    grid: Grid
+    patience: float  # seconds after which a message is given up
+    upload_bytes: int
+    clock: Callable[[], float] = time.monotonic
+    clients: dict[int, str] = field(default_factory=dict)  # node id -> client
+    names: dict[str, str] = field(default_factory=dict)  # client -> what people call it
+    online: set[int] = field(default_factory=set)
+    out: dict[str, Call] = field(default_factory=dict)  # message id -> call
+    snubbed: dict[int, float] = field(default_factory=dict)  # node id -> when it may be greeted again
+
+    def roll_call(self) -> list[tuple[int, str]]:
+        """Look who is online; the nodes that have not said yet who they are, with what their key says."""
+        nodes = list(self.grid.get_nodes())
+        self.online = {node.node_id for node in nodes}
+        asked = {call.node for call in self.out.values() if call.kind == "hello"}
+        unknown = []
+        for node in nodes:
+            key = f"key-{hashlib.sha256(node.public_key).hexdigest()[:16]}" if node.public_key else ""
+            if key and node.name:
+                self.names[key] = node.name
+            snubbed = self.clock() < self.snubbed.get(node.node_id, 0.0)
+            if node.node_id not in self.clients and node.node_id not in asked and not snubbed:
+                unknown.append((node.node_id, key))
+        return unknown
+
+    def here(self) -> dict[str, int]:
+        """Clients whose node is online, each with its node; of two nodes of one client, the one met last."""
+        return {client: node for node, client in self.clients.items() if node in self.online}
+
+    def busy(self) -> set[str]:
+        """Clients that have not answered yet."""
+        return {call.client for call in self.out.values() if call.client}
+
+    def snub(self, node: int, seconds: float) -> None:
+        """Do not greet a node for a while: it could not say who it is."""
+        self.snubbed[node] = self.clock() + seconds
+
+    def name(self, client: str) -> str:
+        """What people call a client."""
+        return self.names.get(client, client)
+
+    def send(self, calls: list[tuple[Call, RecordDict]]) -> list[Call]:
+        """Send messages; those that Flower did not take are returned."""
+        refused = []
+        for call, content in calls:
+            kind = MessageType.EVALUATE if call.kind == "evaluate" else MessageType.TRAIN
+            message = Message(content, call.node, kind, ttl=self.patience, group_id=str(call.round))
+            [identifier] = list(self.grid.push_messages([message])) or [""]
+            if identifier:
+                self.out[identifier] = call
+            else:
+                refused.append(call)
+        return refused
+
+    def fetch(self) -> Iterator[tuple[Call, Message]]:
+        """What has come back since the last time, a few messages at a time."""
+        at_once = max(1, PULLED_AT_ONCE // max(1, self.upload_bytes))
+        waiting = list(self.out)
+        for start in range(0, len(waiting), at_once):
+            for message in self.grid.pull_messages(waiting[start : start + at_once]):
+                call = self.out.pop(message.metadata.reply_to_message_id, None)
+                if call is not None:
+                    yield call, message
+
+    def give_up(self) -> list[Call]:
+        """Forget what has been out for too long; it will not come back any more."""
+        late = {key: call for key, call in self.out.items() if self.clock() - call.sent > self.patience}
+        for key in late:
+            del self.out[key]
+        return list(late.values())

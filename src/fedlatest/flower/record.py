@@ -1,0 +1,156 @@
+"""A job as a run folder, so that `fedlatest report`, `plot` and `load_model` read a deployment like a simulation."""
+
+import math
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.algorithms import Algorithm
+from fedlatest.flower.rounds import Tally
+from fedlatest.ledger import Ledger
+from fedlatest.ledger.database import Database
+from fedlatest.runs import ClientRecord, Participation, Row, RunFolder
+from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, save_clients
+from fedlatest.runs.files import save_tree, write_json
+from fedlatest.runs.folder import MANIFEST, SCHEMA
+from fedlatest.runs.metrics import read_metrics, write_metrics
+from fedlatest.runs.participation import save as save_participation
+from fedlatest.version import __version__
+
+
+class JobRecord:
+    """The run folder of a job; what the ledger does not know (a round that was rolled back) is cut off."""
+
+    def __init__(self, folder: Path, ledger: Ledger, algorithm: Algorithm, *, rounds: int, config: Mapping[str, Any]):
+        self.folder, self.ledger, self.rounds = RunFolder(folder), ledger, rounds
+        self._config = {
+            "rounds": rounds,
+            "algorithm": {"name": algorithm.name, **algorithm.settings},
+            "deployment": {**ledger.config.as_dict(), "job": ledger.job, "layout": ledger.layout.hash},
+            **config,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        metrics = folder / "metrics.csv"
+        known = [row for row in read_metrics(metrics).rows if row.round <= ledger.round] if metrics.is_file() else []
+        write_metrics(metrics, known)
+        self._before = max([row.seconds for row in known], default=0.0)
+        self._began = time.monotonic()
+        self._write("running", {})
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the ledger's round has been evaluated."""
+        return any(row.round == self.ledger.round for row in self.folder.metrics().rows)
+
+    def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> None:
+        """Note an evaluation after a round; what was not measured is not a number."""
+        members, round = self.ledger.members(), self.ledger.round
+        staleness = [round - 1 - member.last_round for member in members]
+        row = Row(
+            self.ledger.config.seed,
+            round,
+            self._before + time.monotonic() - self._began,
+            train_loss=_first(train, ("train_loss", "loss")),
+            train_accuracy=_first(train, ("train_accuracy", "accuracy", "acc")),
+            test_loss=_first(test, ("test_loss", "loss", "eval_loss")),
+            test_accuracy=_first(test, ("test_accuracy", "accuracy", "acc", "eval_acc")),
+        )
+        if tally is not None and members:
+            row = row._replace(
+                num_available=len(self._attendance(round - 1)),
+                cohort_size=len(tally.taken),
+                mean_staleness=float(np.mean(staleness)),
+                max_staleness=max(staleness),
+            )
+        self.folder.record([row])
+
+    def finish(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Export the model, and say who took part and who was there."""
+        exported = {name: np.asarray(array)[None] for name, array in model.items()}
+        save_tree(self.folder / "model.safetensors", exported, {"job": self.ledger.job})
+        numbers = [number for number, *_ in self.ledger.database.rows("SELECT number FROM clients ORDER BY number")]
+        took_part = attendance_table(self.ledger.database, self.ledger.round, took_part=True)
+        here = attendance_table(self.ledger.database, self.ledger.round)
+        save_participation(self.folder / "participation.npz", _participation(took_part))
+        save_clients(self.folder / "clients.npz", _clients(here, len(numbers)))
+        self._write("finished", {"availability": self._availability(here)})
+
+    def _availability(self, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        rows = self.folder.metrics().rows
+        never = np.flatnonzero(~here.any(axis=0))
+        return {
+            "smallest_e": None if never.size else _smallest_e(here),
+            "assumption_holds": never.size == 0,
+            "num_never_available": int(never.size),
+            "never_available": never[:10].tolist(),
+            "staleness_bound": None,
+            "largest_staleness": max([row.max_staleness or 0 for row in rows], default=0),
+        }
+
+    def _attendance(self, round: int) -> list[Any]:
+        return self.ledger.database.rows("SELECT number FROM attendance WHERE round = ?", round)
+
+    def _write(self, status: str, facts: Mapping[str, Any]) -> None:
+        config = {**self._config, "num_clients": len(self.ledger.members())}
+        names = ("flwr", "jax", "numpy")
+        write_json(
+            self.folder / MANIFEST,
+            {
+                "schema": SCHEMA,
+                "status": status,
+                "config": config,
+                "seeds": [self.ledger.config.seed],
+                "data": {"name": "deployment"},
+                "versions": {
+                    "python": platform.python_version(),
+                    "fedlatest": __version__,
+                    **{name: version(name) for name in names},
+                },
+                **facts,
+            },
+        )
+
+
+def attendance_table(database: Database, rounds: int, *, took_part: bool = False) -> npt.NDArray[np.bool_]:
+    """[rounds, clients] who was here, or who took part; clients by number."""
+    [(num_clients,)] = database.rows("SELECT COALESCE(MAX(number), -1) + 1 FROM clients")
+    table = np.zeros((rounds, num_clients), bool)
+    for round, number, worked in database.rows("SELECT round, number, took_part FROM attendance"):
+        table[round, number] = worked or not took_part
+    return table
+
+
+def _participation(took_part: npt.NDArray[np.bool_]) -> Participation:
+    ends = np.concatenate([[0], np.cumsum(took_part.sum(axis=1))])
+    return Participation(np.nonzero(took_part)[1].astype(np.int32), ends[None])
+
+
+def _clients(here: npt.NDArray[np.bool_], num_clients: int) -> ClientRecord:
+    rows, columns = edges(num_clients, MOST_ROWS), edges(len(here), MOST_COLUMNS)
+    shares = np.array(
+        [[here[first:last, top:bottom].mean() for first, last in pairwise(columns)] for top, bottom in pairwise(rows)]
+    )
+    nothing = np.zeros(num_clients, np.int32)
+    picture = np.round(255 * shares).astype(np.uint8).reshape(len(rows) - 1, len(columns) - 1)
+    order = np.arange(num_clients, dtype=np.int32)
+    return ClientRecord(nothing, nothing.astype(np.int64), order, rows, columns, picture)
+
+
+def _smallest_e(here: npt.NDArray[np.bool_]) -> int:
+    """The longest that any client was away, in rounds, and one more."""
+    longest = 0
+    for column in here.T:
+        edges_ = np.flatnonzero(np.concatenate([[True], column, [True]]))
+        longest = max(longest, int(np.diff(edges_).max()) - 1)
+    return longest + 1
+
+
+def _first(metrics: Mapping[str, float], names: tuple[str, ...]) -> float:
+    return next((float(metrics[name]) for name in names if name in metrics), math.nan)

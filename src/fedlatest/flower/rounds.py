@@ -1,0 +1,297 @@
+"""The round loop of a deployment: whoever is here is asked, whoever answers in time counts, and nobody is waited for.
+
+a round:  look who is here; hand the longest absent a ticket; gather what comes back before the deadline;
+          merge and commit; evaluate
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedlatest.algorithms import Algorithm
+from fedlatest.errors import ConfigError, ProtocolError
+from fedlatest.flower.calls import Call, Switchboard
+from fedlatest.flower.journal import Journal
+from fedlatest.flower.records import CONFIG, MODEL, NUM_EXAMPLES, instruct, metrics_of, read_reply, to_record
+from fedlatest.ledger import Ledger, Verdict
+from fedlatest.ledger.steering import choose, merge, model_of
+
+log = logging.getLogger("flwr")
+Model = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long things may take, in seconds."""
+
+    deadline: float = 60.0
+    """A round is closed after so long, whoever has answered."""
+    patience: float | None = None
+    """An answer is still taken, into a later round, for so long; twice the deadline if not said."""
+    poll: float = 1.0
+    expire: float | None = None
+    """A client that was not heard of for so long is removed, and its update with it."""
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "patience", "poll", "expire"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name}={value}: must be a number of seconds above 0")
+
+    @property
+    def give_up(self) -> float:
+        """When a message is given up."""
+        return 2 * self.deadline if self.patience is None else self.patience
+
+
+@dataclass
+class Tally:
+    """Who did what in a round."""
+
+    asked: list[str] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+    declined: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    losses: list[tuple[float, float]] = field(default_factory=list)  # weight, training loss
+    own_seconds: float = 0.0
+
+    @property
+    def train_loss(self) -> float | None:
+        """The training loss of those that took part, by their weights."""
+        weight = sum(weight for weight, _ in self.losses)
+        return sum(weight * loss for weight, loss in self.losses) / weight if weight else None
+
+
+class RoundLoop:
+    """Plays rounds on a grid; the ledger says which one is next."""
+
+    def __init__(
+        self,
+        board: Switchboard,
+        ledger: Ledger,
+        algorithm: Algorithm,
+        journal: Journal,
+        *,
+        cohort_size: int,
+        pace: Pace,
+        train_config: ConfigRecord | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if cohort_size < 1:
+            raise ConfigError(f"cohort_size={cohort_size}: must be at least 1")
+        self.board, self.ledger, self.algorithm, self.journal = board, ledger, algorithm, journal
+        self.cohort_size, self.pace, self.train_config = cohort_size, pace, train_config
+        self.clock, self.sleep = clock, sleep
+        self.arrays = ledger.arrays()
+        self._cannot_rebase: set[str] = set()
+
+    @property
+    def model(self) -> dict[str, npt.NDArray[Any]]:
+        """The model as it stands."""
+        return model_of(self.ledger, self.arrays)
+
+    def wait_for(self, num_clients: int, *, seconds: float) -> None:
+        """Let clients come before the first round: until so many are here, or for so long."""
+        end = self.clock() + seconds
+        while True:
+            self._look_around(Tally())
+            if len(self._members_here()) >= num_clients or self.clock() >= end:
+                return
+            self.sleep(self.pace.poll)
+
+    def play_round(self) -> Tally:
+        """One round, committed when this returns."""
+        tally, began, round = Tally(), self.clock(), self.ledger.round
+        self.journal.note("round", round=round)
+        self._expire()
+        record = to_record(self.model)
+        while True:
+            self._look_around(tally)
+            own = self.clock()
+            self._ask(tally, record)
+            tally.own_seconds += self.clock() - own
+            waiting = [call for call in self.board.out.values() if call.round == round and call.kind != "hello"]
+            if (tally.asked and not waiting) or self.clock() - began >= self.pace.deadline:
+                break
+            self.sleep(self.pace.poll)
+        self._close(tally, began)
+        return tally
+
+    def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float] | None:
+        """The model on the nodes that are here: means of their metrics by their numbers of examples."""
+        record, round, began = to_record(self.model), self.ledger.round, self.clock()
+        content = RecordDict({MODEL: record, CONFIG: ConfigRecord({**(config or {}), "server-round": round})})
+        calls = [Call("evaluate", node, client, round, self.clock()) for client, node in self.board.here().items()]
+        self.board.send([(call, content) for call in calls])
+        sums: dict[str, float] = {}
+        num_examples = 0.0
+        while any(call.kind == "evaluate" for call in self.board.out.values()):
+            for call, message in self.board.fetch():
+                if call.kind != "evaluate":
+                    self._hear(call, message, Tally())
+                elif not message.has_error():
+                    metrics = metrics_of(message)
+                    weight = metrics.pop(NUM_EXAMPLES, 0.0)
+                    num_examples += weight
+                    for name, value in metrics.items():
+                        sums[name] = sums.get(name, 0.0) + weight * value
+            if self.clock() - began >= self.pace.deadline:
+                for key in [key for key, call in self.board.out.items() if call.kind == "evaluate"]:
+                    del self.board.out[key]
+                break
+            self.sleep(self.pace.poll)
+        return {name: value / num_examples for name, value in sums.items()} if num_examples else None
+
+    # Looking and asking
+
+    def _look_around(self, tally: Tally) -> None:
+        """Who is here, what has come back, and a hello to nodes that are new."""
+        unknown = self.board.roll_call()
+        hellos = [
+            (Call("hello", node, key, self.ledger.round, self.clock()), instruct(self.ledger.instruction(key, "hello")))
+            for node, key in unknown
+        ]
+        self.board.send(hellos)
+        for call, message in self.board.fetch():
+            own = self.clock()
+            self._hear(call, message, tally)
+            tally.own_seconds += self.clock() - own
+        for call in self.board.give_up():
+            log.info("fedlatest: %s did not answer", self.board.name(call.client) or f"node {call.node}")
+
+    def _members_here(self) -> set[str]:
+        here = self.board.here()
+        return {member.client for member in self.ledger.members() if member.client in here}
+
+    def _ask(self, tally: Tally, model: ArrayRecord) -> None:
+        """Hand out the places in the cohort that are free."""
+        here = self._members_here() - self.board.busy() - set(tally.asked)
+        working = sum(call.kind == "train" and call.round == self.ledger.round for call in self.board.out.values())
+        room = self.cohort_size - working - len(tally.taken)
+        chosen = choose(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
+        if chosen:
+            self._send("train", chosen, model)
+            tally.asked += chosen
+            self.journal.note("asked", round=self.ledger.round, clients=[self.board.name(client) for client in chosen])
+        again = self._to_rebase(here - set(chosen))
+        if again:
+            self._send("rebase", again, None)
+            tally.asked += again
+
+    def _to_rebase(self, clients: set[str]) -> list[str]:
+        """Clients of an earlier epoch, whose last values can be sent again without training."""
+        if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
+            return []
+        known = {member.client: member for member in self.ledger.members() if member.applied is None}
+        return sorted((clients & set(known)) - self._cannot_rebase)
+
+    def _send(self, ask: Any, clients: list[str], model: ArrayRecord | None) -> None:
+        here, config = self.board.here(), ConfigRecord(dict(self.train_config or {}))
+        config["server-round"] = self.ledger.round + 1  # Flower counts from 1
+        instructions = self.ledger.issue(clients, ask)
+        calls = [
+            (
+                Call(ask, here[client], client, self.ledger.round, self.clock(), instruction),
+                instruct(instruction, model=model, config=config),
+            )
+            for client, instruction in instructions.items()
+        ]
+        for call in self.board.send(calls):
+            log.warning("fedlatest: Flower did not take a message to %s", self.board.name(call.client))
+
+    # Hearing
+
+    def _hear(self, call: Call, message: Message, tally: Tally) -> None:
+        verdict = self._judge(call, message, tally)
+        client = call.client
+        if call.kind == "evaluate":
+            return
+        groups = {"taken": tally.taken, "left": tally.taken, "declined": tally.declined, "refused": tally.refused}
+        if call.kind == "hello":
+            client = self.board.clients.get(call.node, client)
+            if not client:
+                self.board.snub(call.node, self.pace.deadline)
+        elif call.kind == "rebase":
+            if verdict.outcome == "declined":
+                self._cannot_rebase.add(client)
+        else:
+            groups.get(verdict.outcome, tally.failed).append(client)
+            if call.round < self.ledger.round:
+                tally.late.append(client)
+        if verdict.outcome not in ("taken", "hello", "declined"):
+            who = self.board.name(client) or f"node {call.node}"
+            self.journal.note(verdict.outcome, round=self.ledger.round, client=who, why=verdict.why)
+
+    def _judge(self, call: Call, message: Message, tally: Tally) -> Verdict:
+        if message.has_error():
+            if call.kind == "hello":
+                return Verdict("failed", f"no hello: {message.error.reason}")
+            return Verdict("failed", f"{message.error.reason} (code {message.error.code})")
+        try:
+            reply = read_reply(message, size=self.ledger.layout.size)
+        except ProtocolError as error:
+            return Verdict("refused", str(error))
+        if call.client and reply.client != call.client:
+            return Verdict("refused", f"it says that it is {reply.client}")
+        if call.kind == "hello":
+            if reply.say not in ("hello", "ahead"):
+                return Verdict("failed", reply.why)
+            self.board.clients[call.node] = reply.client
+            return self.ledger.greet(reply)
+        verdict = self.ledger.take(reply)
+        if verdict.outcome == "taken" and "train_loss" in reply.metrics:
+            tally.losses.append((reply.weight, reply.metrics["train_loss"]))
+        return verdict
+
+    # Closing
+
+    def _close(self, tally: Tally, began: float) -> None:
+        own, round, epoch = self.clock(), self.ledger.round, self.ledger.epoch
+        absent = [client for client in tally.asked if client not in tally.taken]
+        here = self._members_here() - set(absent)
+        why = self.ledger.needs_resync
+        self.arrays = merge(self.algorithm, self.ledger, self.arrays)
+        self.ledger.close(self.arrays, here=here, missed=absent)
+        tally.own_seconds += self.clock() - own
+        names = self.board.name
+        unanswered = set(absent) - {*tally.declined, *tally.failed, *tally.refused}
+        self.journal.note(
+            "merged",
+            round=round,
+            here=sorted(map(names, here)),
+            applied=sorted(map(names, tally.taken)),
+            declined=sorted(map(names, tally.declined)),
+            late=sorted(map(names, tally.late)),
+            refused=sorted(map(names, [*tally.refused, *tally.failed])),
+            unanswered=sorted(map(names, unanswered)),
+            staleness={names(m.client): round - m.last_round for m in self.ledger.members()},
+            train_loss=tally.train_loss,
+            seconds=round_seconds(self.clock() - began),
+            own_seconds=round_seconds(tally.own_seconds),
+        )
+        if self.ledger.epoch != epoch:
+            self._cannot_rebase.clear()
+            self.journal.note("resync", round=round, epoch=self.ledger.epoch.number, why=why)
+
+    def _expire(self) -> None:
+        if self.pace.expire is None:
+            return
+        epoch = self.ledger.epoch
+        for client in self.ledger.expire(seconds=self.pace.expire):
+            self.journal.note("expired", client=self.board.name(client), why=f"silent for {self.pace.expire:g} s")
+        if self.ledger.epoch != epoch:
+            self.journal.note("resync", round=self.ledger.round, epoch=self.ledger.epoch.number, why="clients expired")
+
+
+def round_seconds(seconds: float) -> float:
+    """Seconds to the millisecond."""
+    return round(seconds, 3)
