@@ -7,9 +7,11 @@ from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 
 Mail = Callable[[int, Message], Message | None]
 """What the network makes of a reply from a node: itself, another, or None if it is lost."""
@@ -36,6 +38,10 @@ class LocalGrid(Grid):
     _run: Run = field(default_factory=lambda: Run.create_empty(run_id=1))
     _out: dict[str, Message] = field(default_factory=dict)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        """Flower wants every process that makes messages to know its task."""
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, self._run.run_id, SUPERLINK_NODE_ID
 
     def add(
         self,
