@@ -7,13 +7,15 @@ try:
 except ImportError:
     raise MissingExtraError("the deployment needs an extra: pip install 'fedlatest[flower]'") from None
 
-from fedlatest.flower.client import Fitted, client_app, latest_mod
+from fedlatest.flower.client import Assignment, Fitted, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours
 from fedlatest.flower.local_grid import LocalGrid
+from fedlatest.flower.records import from_record, to_record
 from fedlatest.flower.rounds import Pace
 from fedlatest.flower.strategy import FedLaAvg
 
 __all__ = [
+    "Assignment",
     "DeclinedError",
     "FedLaAvg",
     "Fitted",
@@ -23,5 +25,7 @@ __all__ = [
     "by_command",
     "by_hours",
     "client_app",
+    "from_record",
     "latest_mod",
+    "to_record",
 ]

@@ -7,21 +7,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedlatest.errors import ConfigError, DeclinedError, ProtocolError
 from fedlatest.flower.eligibility import Eligible, all_of, by_command, by_hours, check_eligible
 from fedlatest.flower.records import (
+    CONFIG,
     METRICS,
     MODEL,
     NUM_EXAMPLES,
     OURS,
+    ROUND,
+    from_record,
     metrics_of,
     read_instruction,
     reply_with,
-    to_arrays,
     to_record,
 )
 from fedlatest.ledger import ClientStore, Folder, Instruction, Layout, Trained, answer, durable_id
@@ -30,7 +32,17 @@ from fedlatest.ledger.steering import contribution
 STATE_DIR, NAME, HOURS, COMMAND = "state-dir", "name", "eligible-hours", "eligible-command"
 log = logging.getLogger("flwr")
 
-Weights = Mapping[str, npt.NDArray[Any]]
+Weights = dict[str, npt.NDArray[Any]]
+
+
+class Assignment(NamedTuple):
+    """What a function of the user's is told beside the model."""
+
+    round: int
+    config: Mapping[str, Any]
+    """What the server says to everybody: `train_config` or `evaluate_config`."""
+    node_config: Mapping[str, Any]
+    run_config: Mapping[str, Any]
 
 
 class Fitted(NamedTuple):
@@ -71,7 +83,7 @@ def latest_mod(*, eligible: Eligible | None = None) -> Mod:
 
 def _train(instruction: Instruction, message: Message, context: Context, call_next: ClientAppCallable) -> Trained:
     """What the app's own training function makes of the model, as a value of ours."""
-    broadcast = to_arrays(_array_record(message))
+    broadcast = from_record(_array_record(message))
     del message.content[OURS]
     reply = call_next(message, context)
     if reply.has_error():
@@ -80,26 +92,25 @@ def _train(instruction: Instruction, message: Message, context: Context, call_ne
     weight = metrics.get(NUM_EXAMPLES, 0.0)
     if not weight > 0:
         raise ConfigError(f"the training function must say {NUM_EXAMPLES!r} above 0 among its metrics")
-    local = to_arrays(_array_record(reply))
+    local = from_record(_array_record(reply))
     return Trained(contribution(instruction, Layout.of(broadcast), broadcast, local, weight), weight, metrics)
 
 
 def client_app(
-    train: Callable[[Weights, Context], Fitted],
+    train: Callable[[Weights, Assignment], Fitted],
     *,
-    evaluate: Callable[[Weights, Context], Fitted] | None = None,
+    evaluate: Callable[[Weights, Assignment], Fitted] | None = None,
     eligible: Eligible | None = None,
 ) -> ClientApp:
     """A ClientApp from functions on NumPy arrays: PyTorch, JAX, scikit-learn, anything.
 
-    `train` gets the model's arrays by name and returns those that it trained; the config of the round is in
-    `context.run_config`. Raise `DeclinedError` to decline a round.
+    `train` gets the model's arrays by name and returns those that it trained. Raise `DeclinedError` to decline a round.
     """
     app = ClientApp(mods=[latest_mod(eligible=eligible)])
 
     @app.train()
     def _fit(message: Message, context: Context) -> Message:
-        fitted = train(to_arrays(_array_record(message)), context)
+        fitted = train(from_record(_array_record(message)), _assignment(message, context))
         if fitted.arrays is None:
             raise ConfigError("the training function returned no arrays")
         return _fitted(fitted, message)
@@ -110,13 +121,20 @@ def client_app(
         def _evaluate(message: Message, context: Context) -> Message:
             try:
                 check_eligible(_conditions(context, eligible))
-                fitted = evaluate(to_arrays(_array_record(message)), context)
+                fitted = evaluate(from_record(_array_record(message)), _assignment(message, context))
             except DeclinedError as error:
                 fitted = Fitted(0, {})
                 log.info("fedlatest: declined to evaluate (%s)", error)
             return _fitted(fitted._replace(arrays=None), message)
 
     return app
+
+
+def _assignment(message: Message, context: Context) -> Assignment:
+    record = message.content.get(CONFIG)
+    config = dict(record) if isinstance(record, ConfigRecord) else {}
+    number = config.pop(ROUND, 0)
+    return Assignment(number if isinstance(number, int) else 0, config, context.node_config, context.run_config)
 
 
 def _fitted(fitted: Fitted, message: Message) -> Message:

@@ -15,7 +15,7 @@ from fedlatest.ledger.layout import Arrays
 from fedlatest.ledger.units import ON_THE_WIRE
 
 OURS, MODEL, CONFIG, VECTOR = "fedlatest", "arrays", "config", "vector"
-METRICS, NUM_EXAMPLES = "metrics", "num-examples"
+METRICS, NUM_EXAMPLES, ROUND = "metrics", "num-examples", "server-round"
 NUMPY_HEADER = 4096  # bytes that a saved array may have beside its numbers
 
 
@@ -57,7 +57,7 @@ def to_record(arrays: Arrays) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
-def to_arrays(record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
+def from_record(record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
     """Flower's arrays as NumPy's."""
     return {name: array.numpy() for name, array in record.items()}
 

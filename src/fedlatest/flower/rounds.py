@@ -18,7 +18,7 @@ from fedlatest.algorithms import Algorithm
 from fedlatest.errors import ConfigError, ProtocolError
 from fedlatest.flower.calls import Call, Switchboard
 from fedlatest.flower.journal import Journal
-from fedlatest.flower.records import CONFIG, MODEL, NUM_EXAMPLES, instruct, metrics_of, read_reply, to_record
+from fedlatest.flower.records import CONFIG, MODEL, NUM_EXAMPLES, ROUND, instruct, metrics_of, read_reply, to_record
 from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.steering import choose, merge, model_of
 
@@ -129,7 +129,7 @@ class RoundLoop:
     def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float] | None:
         """The model on the nodes that are here: means of their metrics by their numbers of examples."""
         record, round, began = to_record(self.model), self.ledger.round, self.clock()
-        content = RecordDict({MODEL: record, CONFIG: ConfigRecord({**(config or {}), "server-round": round})})
+        content = RecordDict({MODEL: record, CONFIG: ConfigRecord({**(config or {}), ROUND: round})})
         calls = [Call("evaluate", node, client, round, self.clock()) for client, node in self.board.here().items()]
         self.board.send([(call, content) for call in calls])
         sums: dict[str, float] = {}
@@ -196,7 +196,7 @@ class RoundLoop:
 
     def _send(self, ask: Any, clients: list[str], model: ArrayRecord | None) -> None:
         here, config = self.board.here(), ConfigRecord(dict(self.train_config or {}))
-        config["server-round"] = self.ledger.round + 1  # Flower counts from 1
+        config[ROUND] = self.ledger.round + 1  # Flower counts from 1
         instructions = self.ledger.issue(clients, ask)
         calls = [
             (

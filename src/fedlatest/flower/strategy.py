@@ -14,10 +14,9 @@ from fedlatest.errors import ConfigError, LedgerError
 from fedlatest.flower.calls import Switchboard
 from fedlatest.flower.journal import Journal
 from fedlatest.flower.record import JobRecord
-from fedlatest.flower.records import to_arrays, to_record
+from fedlatest.flower.records import from_record, to_record
 from fedlatest.flower.rounds import Pace, RoundLoop, Tally
 from fedlatest.ledger import Ledger
-from fedlatest.ledger.config import Memory
 from fedlatest.ledger.layout import Layout
 from fedlatest.ledger.steering import first_arrays, job_config
 from fedlatest.ledger.units import ON_THE_WIRE
@@ -43,7 +42,7 @@ class FedLaAvg(Strategy):
         job: Path | str,
         cohort_size: int,
         algorithm: Algorithm | None = None,
-        memory: Memory | None = None,
+        memory: str | None = None,
         clip_norm: float | None = None,
         unit: float | None = None,
         seed: int = 0,
@@ -114,7 +113,7 @@ class FedLaAvg(Strategy):
             self.job.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LedgerError(f"{self.job}: cannot hold a job ({error.strerror})") from error
-        model = to_arrays(initial_arrays)
+        model = from_record(initial_arrays)
         layout = Layout.of(model)
         return Ledger.open(
             self.job / "ledger.sqlite",

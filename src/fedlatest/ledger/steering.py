@@ -5,7 +5,7 @@ algorithm's; whose value is in which sum is the ledger's.
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ COARSE, FINE = 2.0**-16, 2.0**-24  # units of an update times samples, and of an
 def job_config(
     algorithm: Algorithm,
     *,
-    memory: Memory | None = None,
+    memory: str | None = None,
     unit: float | None = None,
     clip_norm: float | None = None,
     seed: int = 0,
@@ -49,7 +49,7 @@ def job_config(
     return JobConfig(
         algorithm.name,
         dict(algorithm.settings),
-        memory=memory or ("client" if remembers else "none"),
+        memory=cast(Memory, memory or ("client" if remembers else "none")),  # JobConfig checks it
         unit=unit or (COARSE if algorithm.settings.get("weighting") == "update" else FINE),
         clip_norm=clip_norm,
         seed=seed,

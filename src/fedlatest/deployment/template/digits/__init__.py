@@ -1,0 +1,1 @@
+"""Handwritten digits on clients that come and go."""

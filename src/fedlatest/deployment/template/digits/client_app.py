@@ -1,0 +1,30 @@
+"""The client: its own digits, its own training function, wrapped so that its latest update stays in the average."""
+
+from fedlatest.flower import Assignment, Fitted, client_app
+
+from .task import Arrays, evaluate, load_part, train
+
+
+def fit(model: Arrays, task: Assignment) -> Fitted:
+    """Train on this client's digits."""
+    number, config = int(task.node_config["partition-id"]), task.run_config
+    features, labels = load_part(number, int(task.node_config["num-partitions"]))
+    trained, loss = train(
+        model,
+        features,
+        labels,
+        steps=int(config["local-steps"]),
+        batch_size=int(config["batch-size"]),
+        rate=float(config["learning-rate"]),
+        seed=(int(config["seed"]), number, task.round),
+    )
+    return Fitted(len(labels), {"train_loss": loss}, trained)
+
+
+def score(model: Arrays, task: Assignment) -> Fitted:
+    """Evaluate on this client's digits."""
+    features, labels = load_part(int(task.node_config["partition-id"]), int(task.node_config["num-partitions"]))
+    return Fitted(len(labels), evaluate(model, features, labels))
+
+
+app = client_app(fit, evaluate=score)

@@ -1,0 +1,32 @@
+"""The server: FedLaAvg where FedAvg would stand, with a folder for its ledger."""
+
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+
+from fedlatest.flower import FedLaAvg, Pace, from_record, to_record
+
+from .task import evaluate, first_model, load_test
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Play the job, or go on with it."""
+    config = context.run_config
+    test = load_test()
+
+    def evaluate_at_server(server_round: int, model: ArrayRecord) -> MetricRecord:
+        return MetricRecord({**evaluate(from_record(model), *test)})
+
+    strategy = FedLaAvg(
+        job=str(config["job"]),
+        cohort_size=int(config["cohort-size"]),
+        memory=str(config["memory"]),
+        clip_norm=float(config["clip-norm"]) or None,
+        seed=int(config["seed"]),
+        min_clients=int(config["min-clients"]),
+        pace=Pace(deadline=float(config["deadline"]), expire=float(config["expire"]) or None),
+        evaluate_nodes_every=int(config["evaluate-nodes-every"]),
+    )
+    strategy.start(grid, to_record(first_model()), num_rounds=int(config["rounds"]), evaluate_fn=evaluate_at_server)
