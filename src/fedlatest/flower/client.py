@@ -53,12 +53,13 @@ class Fitted(NamedTuple):
     arrays: Weights | None = None
 
 
-def latest_mod(*, eligible: Eligible | None = None) -> Mod:
+def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Context], int] | None = None) -> Mod:
     """Make a stock ClientApp one whose latest update stays in the average: `ClientApp(mods=[latest_mod()])`.
 
     The app's training function gets the model as ever and returns what it trained with `num-examples` among its
     metrics. The node's config says where the client keeps its memory (`state-dir`, which must survive restarts), and
-    may say its name (`name`) and when it may work (`eligible-hours`, `eligible-command`).
+    may say its name (`name`) and when it may work (`eligible-hours`, `eligible-command`). `num_examples` says how many
+    a client has before it trains for the first time; a client that does not say counts like the mean of the others.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -73,7 +74,8 @@ def latest_mod(*, eligible: Eligible | None = None) -> Mod:
             check_eligible(_conditions(context, eligible))
             return _train(instruction, message, context, call_next)
 
-        reply = answer(ClientStore(disk), instruction, train=train)
+        weight = num_examples(context) if num_examples and not instruction.ticket else 0
+        reply = answer(ClientStore(disk), instruction, train=train, weight=weight)
         if reply.why:
             log.info("fedlatest: %s (%s)", reply.say, reply.why)
         return reply_with(reply, message)
@@ -101,12 +103,13 @@ def client_app(
     *,
     evaluate: Callable[[Weights, Assignment], Fitted] | None = None,
     eligible: Eligible | None = None,
+    num_examples: Callable[[Context], int] | None = None,
 ) -> ClientApp:
     """A ClientApp from functions on NumPy arrays: PyTorch, JAX, scikit-learn, anything.
 
     `train` gets the model's arrays by name and returns those that it trained. Raise `DeclinedError` to decline a round.
     """
-    app = ClientApp(mods=[latest_mod(eligible=eligible)])
+    app = ClientApp(mods=[latest_mod(eligible=eligible, num_examples=num_examples)])
 
     @app.train()
     def _fit(message: Message, context: Context) -> Message:

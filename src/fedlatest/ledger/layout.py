@@ -46,13 +46,13 @@ class Layout(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """A name for it that is the same on every machine."""
-        return hash_of([list(place) for place in self.places])
+        """A name for it that is the same on every machine, in whatever order the arrays come."""
+        return hash_of(sorted(list(place) for place in self.places))
 
     def flatten(self, arrays: Arrays) -> npt.NDArray[np.float32]:
-        """All numbers in a row, in single precision."""
+        """All numbers in a row, in single precision; the arrays may come in another order."""
         found = Layout.of(arrays)
-        if found != self:
+        if sorted(found.places) != sorted(self.places):
             raise ConfigError(f"the model is not the job's: its layout is {found.hash}, the job's {self.hash}")
         if not self.places:
             return np.zeros(0, np.float32)

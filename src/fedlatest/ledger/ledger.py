@@ -183,8 +183,10 @@ class Ledger:
             weights[client] = reply.weight
             if reply.say == "goodbye":
                 del weights[client]
+        known = [weight for weight in weights.values() if weight]
+        expected = sum(known) * len(weights) / len(known) if known else 0.0  # who has not said weighs the mean
         weight = sum(reply.weight for reply in trained)
-        return RoundSums(total, self._delta, len(trained), weight, len(weights), sum(weights.values()))
+        return RoundSums(total, self._delta, len(trained), weight, len(weights), expected)
 
     def close(self, arrays: Arrays, *, here: Iterable[str] = (), missed: Iterable[str] = ()) -> None:
         """Close the round: one transaction. `missed` were asked and did not work; they are left alone for a while.

@@ -69,6 +69,21 @@ def train(
     learning_rate: jax.Array,
 ) -> Contribution:
     """C steps of SGD from the broadcast model along the algorithm's direction, then what the client contributes."""
+    local = descend(algorithm, loss, samples, broadcast, memory, rows, facts, learning_rate)
+    return algorithm.contribute(broadcast, local, memory, facts)
+
+
+def descend(
+    algorithm: Algorithm,
+    loss: LossOfBatch,
+    samples: Placed,
+    broadcast: Params,
+    memory: Contribution,
+    rows: jax.Array,
+    facts: ClientFacts,
+    learning_rate: jax.Array,
+) -> Params:
+    """The model after C steps of SGD."""
 
     def step(local: Params, at: tuple[jax.Array, jax.Array]) -> tuple[Params, None]:
         number, batch = at
@@ -78,4 +93,4 @@ def train(
         return jax.tree.map(lambda x, d: x - (learning_rate * d).astype(x.dtype), local, descent), None
 
     local, _ = lax.scan(step, broadcast, (jnp.arange(len(rows), dtype=jnp.int32), rows))
-    return algorithm.contribute(broadcast, local, memory, facts)
+    return local

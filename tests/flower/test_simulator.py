@@ -1,0 +1,137 @@
+"""The deployment does what the simulation says: same recipe, same availability, same seed, equal models."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedlatest
+from fedlatest.algorithms.base import ClientFacts
+from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
+from fedlatest.flower.calls import Switchboard
+from fedlatest.flower.journal import Journal
+from fedlatest.flower.rounds import RoundLoop
+from fedlatest.models import softmax_cross_entropy
+from fedlatest.simulation.engine import _initial_key
+from fedlatest.simulation.local import batch_rows, descend, place
+
+ROUNDS, STEPS, BATCH, RATE, SEED, COHORT = 40, 5, 4, 0.05, 3, 3
+Local = Callable[[Any, jax.Array, jax.Array], Any]
+Train = Callable[[dict[str, Any], Assignment], Fitted]
+
+
+@pytest.fixture(scope="module")
+def federation() -> fedlatest.Federation:
+    samples = fedlatest.load_digits()
+    return samples.deal(fedlatest.dirichlet(samples.labels, num_clients=12, alpha=0.5, seed=1))
+
+
+@pytest.fixture(scope="module")
+def local(federation: fedlatest.Federation) -> Local:
+    """The simulator's local training: (params, client, round) -> params."""
+    samples, model = place(federation), fedlatest.logistic(num_features=64, num_classes=10)
+    algorithm = fedlatest.fedavg(weighting="none")  # plain steps
+
+    def loss(params: Any, features: Any, labels: Any) -> jax.Array:
+        return jnp.mean(softmax_cross_entropy.per_sample(model.apply(params, features), labels))
+
+    @jax.jit
+    def descend_from(params: Any, client: jax.Array, round: jax.Array) -> Any:
+        rows = batch_rows(samples, client, round=round, seed=jnp.uint32(SEED), num_steps=STEPS, batch_size=BATCH)
+        facts = ClientFacts(round, samples.ids[client], jnp.float32(1), STEPS, {}, jnp.uint32(SEED))
+        return descend(algorithm, loss, samples, params, {}, rows, facts, jnp.float32(RATE))
+
+    return descend_from
+
+
+def as_simulated(federation: fedlatest.Federation, local: Local, client: int) -> Train:
+    """That training as a function on NumPy arrays."""
+
+    def train(weights: dict[str, Any], task: Assignment) -> Fitted:
+        trained = local(weights, jnp.int32(client), jnp.int32(task.round - 1))  # Flower counts from 1
+        return Fitted(int(federation.sizes[client]), {}, {name: np.asarray(part) for name, part in trained.items()})
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "memory"),
+    [
+        (fedlatest.fedlaavg(weighting="update", empty_round="step"), "client"),
+        (fedlatest.fedlaavg(weighting="update", empty_round="hold"), "server"),
+        (fedlatest.fedlaavg(weighting="none", empty_round="hold"), "client"),
+        (fedlatest.fedavg(weighting="update"), None),
+        (fedlatest.fedadam(weighting="none"), None),
+    ],
+)
+def test_equals_the_simulator(
+    algorithm: fedlatest.Algorithm, memory: str | None, federation: fedlatest.Federation, local: Local, tmp_path: Path
+) -> None:
+    """Also in the rounds in which nobody is here (both groups are away every seventh round)."""
+    model = fedlatest.logistic(num_features=64, num_classes=10)
+    group = federation.client_labels() < 5
+    pattern = fedlatest.both(
+        fedlatest.diurnal(group, period=3), fedlatest.trace(_but_every_seventh(federation), num_clients=12)
+    )
+    simulated = fedlatest.simulate(
+        federation,
+        model,
+        algorithm,
+        pattern,
+        rounds=ROUNDS,
+        cohort_size=COHORT,
+        num_local_steps=STEPS,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        seeds=[SEED],
+    )
+    first = model.init(_initial_key(jnp.uint32(SEED)))
+    deployed = _deploy(federation, local, first, algorithm, memory, pattern, tmp_path)
+    for name, part in simulated.params.items():
+        np.testing.assert_allclose(deployed[name], part[0], atol=2e-5)
+
+
+def _deploy(
+    federation: fedlatest.Federation,
+    local: Local,
+    first: Any,
+    algorithm: fedlatest.Algorithm,
+    memory: str | None,
+    pattern: fedlatest.Availability,
+    folder: Path,
+) -> dict[str, Any]:
+    grid = LocalGrid()
+    for client in range(federation.num_clients):
+        app = client_app(
+            as_simulated(federation, local, client),
+            num_examples=partial(lambda _, size: size, size=int(federation.sizes[client])),
+        )
+        grid.add(app, {"state-dir": str(folder / f"{client}"), "name": f"client{client}"})
+    strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, algorithm=algorithm, memory=memory, seed=SEED)
+    ledger = strategy.open_ledger(to_record(first))
+    board = Switchboard(grid, 10.0, 1)
+    pace = Pace(deadline=0.05, poll=0.001)
+    loop = RoundLoop(board, ledger, algorithm, Journal(folder / "job/events.jsonl"), cohort_size=COHORT, pace=pace)
+    loop.wait_for(federation.num_clients, seconds=30)
+    loop.pace = Pace(deadline=30, poll=0.001)
+    for round in range(ROUNDS):
+        here = np.asarray(pattern.available(round, SEED))
+        for node, online in zip(grid.nodes.values(), here, strict=True):
+            node.online = bool(online)
+        loop.pace = Pace(deadline=30 if here.any() else 0.01, poll=0.001)
+        tally = loop.play_round()
+        assert len(tally.taken) == min(COHORT, here.sum())
+    return loop.model
+
+
+def _but_every_seventh(federation: fedlatest.Federation) -> list[fedlatest.Interval]:
+    return [
+        fedlatest.Interval(client, week, week + 6)
+        for client in range(federation.num_clients)
+        for week in range(0, ROUNDS + 7, 7)
+    ]
