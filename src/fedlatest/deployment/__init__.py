@@ -1,0 +1,1 @@
+"""Real processes: what starts, watches, harms and stops a federation of Flower's SuperLink and nodes."""
