@@ -23,3 +23,7 @@ class DivergedError(FedlatestError, ArithmeticError):
 
 class MissingExtraError(FedlatestError, ImportError):
     """An optional dependency is needed; the message names the extra to install."""
+
+
+class DeploymentError(FedlatestError, RuntimeError):
+    """A process of a deployment failed or did not come up; the message names the log to read."""
