@@ -60,7 +60,7 @@ class LocalFederation:
             for index, (name, port) in enumerate(zip(self.names, ports, strict=True))
         }
         try:
-            self.start_superlink()
+            self.superlink.wait_until_ready()
             self._register()
         except BaseException:
             self.stop()
@@ -83,36 +83,37 @@ class LocalFederation:
                 stop_all([self.superlink.process], patience=STOP_PATIENCE)
         self.note("stopped")
 
-    def start_superlink(self) -> None:
-        """Start the SuperLink, for the first time or after its death; returns when it answers."""
-        self.superlink.start()
-        self.superlink.wait_until_ready()
-        self.note("superlink", presence="here")
+    def kill_superlink(self, *, down: float = 0.0) -> None:
+        """Kill -9 of the SuperLink and its ServerApp, back `down` seconds later. The run is lost, the job is not."""
+        self.superlink.kill(down=down)
+        self.drop_run()
 
-    def kill_superlink(self) -> None:
-        """Kill -9 of the SuperLink, the ServerApp included; the run is lost, the job is not."""
-        self.superlink.kill()
-        self.note("superlink", presence="killed")
+    def drop_run(self) -> None:
+        """Give up a run whose SuperLink has died."""
         if self.run is not None:
-            self.run.process.kill()  # it would only find out later
+            self.run.process.kill()  # it would find out, but later
+            self.run = None
 
     def submit(self, config: Mapping[str, Any]) -> Run:
         """Submit the app with these values of its configuration, and `job`, the folder of the job."""
         number = 1 + sum(event["event"] == "submitted" for event in read_events(self._events))
-        self.run = Run(
-            self.superlink, self.app, config={**config, "job": str(self.job)}, log=self.logs / f"run{number}.log"
-        )
-        self.note("submitted", log=f"run{number}.log")
+        log = self.logs / f"run{number}.log"
+        self.run = Run(self.superlink, self.app, config={**config, "job": str(self.job)}, log=log)
+        self.note("submitted", log=log.name)
         return self.run
 
     def look_after(self) -> None:
-        """Start nodes that should be here and are not; note who came and went."""
+        """Bring back what should be here and is not; note who came and went."""
+        self.superlink.look_after()
+        self._note_presence("superlink", "here" if self.superlink.ready else "coming")
         for node in self.nodes.values():
             node.look_after()
-            presence = node.presence
-            if presence != self._seen.get(node.name, "away"):
-                self.note("node", node=node.name, presence=presence)
-            self._seen[node.name] = presence
+            self._note_presence(node.name, node.presence)
+
+    def _note_presence(self, who: str, presence: Presence) -> None:
+        if presence != self._seen.get(who, "away"):
+            self.note("presence", who=who, presence=presence)
+        self._seen[who] = presence
 
     def note(self, event: str, **facts: Any) -> None:
         """Write to `deployment.jsonl`."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlatest.deployment.process import tail
+from fedlatest.deployment.process import answer, tail
 from fedlatest.errors import DeploymentError, MissingExtraError
 
 CONNECTION = "fedlatest"  # the SuperLink's name in Flower's configuration
@@ -59,16 +59,13 @@ def ask(*arguments: str, home: Path) -> dict[str, Any]:
     """`flwr ARGUMENTS --format json`: its answer."""
     command = [program("flwr"), *arguments, "--format", "json"]
     try:
-        done = subprocess.run(
-            command, env=environment(home), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = answer(command, environment=environment(home), seconds=_COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
         raise DeploymentError(f"flwr {' '.join(arguments)}: no answer within {_COMMAND_SECONDS:.0f} s") from None
-    answer = _json_in(done.stdout)
-    if done.returncode or not answer or not answer.get("success"):
+    said = _json_in(done.stdout)
+    if done.returncode or not said or not said.get("success"):
         raise DeploymentError(f"flwr {' '.join(arguments)}: failed; it said\n{tail(done.stdout + done.stderr)}")
-    return answer
+    return said
 
 
 def _json_in(text: str) -> dict[str, Any] | None:

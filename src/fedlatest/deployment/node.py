@@ -56,10 +56,9 @@ class Node:
         self._connected = self._connected or _CONNECTED in self.process.output()
         return "here" if self._connected else "coming"
 
-    def here(self, *, after: float = 0.0) -> None:
-        """Let it be here, from `after` seconds from now on."""
+    def here(self) -> None:
+        """Let it be here."""
         self.wanted = True
-        self._not_before = max(self._not_before, time.monotonic() + after)
 
     def away(self) -> None:
         """Let it go politely: the server sees it within a second."""
@@ -69,11 +68,12 @@ class Node:
             self._leaving = True
             self.process.stop()
 
-    def kill(self) -> None:
-        """Kill -9, with its ClientApp and all else that it started; it comes back if it is wanted."""
+    def kill(self, *, down: float = 0.0) -> None:
+        """Kill -9, with its ClientApp and all else that it started; if wanted it is back `down` seconds later."""
         if self.process is not None:
             self.process.kill()
             self.process = None
+            self._not_before = time.monotonic() + down
             self._leaving, self._down = False, "killed"
 
     def look_after(self) -> None:

@@ -1,6 +1,7 @@
 """A process with all that it starts: its log, its end, and no way to outlive us."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from fedlatest.deployment import guard
 
 STOP_PATIENCE = 5.0
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _GRACE = 5.0  # beyond a process's own patience, before its guard is ended by force
 
 
@@ -22,7 +24,7 @@ class Process:
         with log.open("ab") as output:
             self._begin = output.tell()
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, *command],
+                guarded(command),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -39,7 +41,10 @@ class Process:
     @property
     def exit_code(self) -> int | None:
         """None while it runs; 128 + n if signal n ended it."""
-        return self._guard.poll()
+        code = self._guard.poll()
+        if code is not None:
+            self._hang_up()
+        return code
 
     @property
     def alive(self) -> bool:
@@ -85,6 +90,32 @@ class Process:
             self._guard.stdin.close()
 
 
+def guarded(command: Sequence[str]) -> list[str]:
+    """The command under a guard, which ends it when its own standard input does."""
+    return [sys.executable, "-I", "-S", guard.__file__, *command]
+
+
+def answer(
+    command: Sequence[str], *, environment: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a short command, guarded too, and wait for what it says."""
+    guards_end, ours = os.pipe()
+    try:
+        return subprocess.run(
+            guarded(command),
+            stdin=guards_end,
+            capture_output=True,
+            text=True,
+            env=dict(environment),
+            start_new_session=True,
+            timeout=seconds,
+            check=False,
+        )
+    finally:
+        os.close(guards_end)
+        os.close(ours)
+
+
 def stop_all(processes: Sequence[Process], *, patience: float = STOP_PATIENCE) -> None:
     """Ask all to end at once, then wait for each; by force after `patience` seconds."""
     for process in processes:
@@ -94,5 +125,5 @@ def stop_all(processes: Sequence[Process], *, patience: float = STOP_PATIENCE) -
 
 
 def tail(text: str, *, lines: int = 12) -> str:
-    """The last lines of a log, without empty ones."""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+    """The last lines of a log, without colours and empty ones."""
+    return "\n".join([line for line in _COLOUR.sub("", text).splitlines() if line.strip()][-lines:])

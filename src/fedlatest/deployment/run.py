@@ -17,9 +17,10 @@ class Run:
     """`flwr run --stream`: submits the app, logs what the ServerApp says, and ends with the run or the SuperLink."""
 
     def __init__(self, superlink: SuperLink, app: Path, *, config: Mapping[str, Any], log: Path) -> None:
-        self._superlink, self._log = superlink, log
-        values = log.with_suffix(".toml")
+        self.log = log
+        self._superlink = superlink
         log.parent.mkdir(parents=True, exist_ok=True)
+        values = log.with_suffix(".toml")  # in a file: quotes and spaces survive
         values.write_text(flower.toml(config), encoding="utf-8")
         command = [flower.program("flwr"), "run", str(app), flower.CONNECTION, "-c", str(values), "--stream"]
         self.process = Process(command, log=log, environment=flower.environment(superlink.home))
@@ -32,18 +33,19 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether the log has ended, which it does with the run or with the SuperLink."""
+        """Whether its log has ended, which it does with the run or with the SuperLink."""
         return not self.process.alive
 
     def status(self) -> str:
-        """Such as `running`, `finished:completed` or `finished:failed`: asked of the SuperLink."""
+        """Such as `running`, `finished:completed` or `finished:failed`: asked of the SuperLink, which takes a second.
+
+        `flwr run` itself ends with 0 whatever became of the run.
+        """
         if self.id is None:
             return "not accepted" if self.ended else "submitted"
-        return self._superlink.run_status(self.id)[0]
+        return self._superlink.run_status(self.id)
 
-    def complaint(self) -> DeploymentError:
-        """What to raise when the run failed while its SuperLink was well."""
-        status = self.status()
-        return DeploymentError(
-            f"run {self.id}: {status}; read {self._log}, which ends with\n{tail(self.process.output())}"
-        )
+    def complaint(self, status: str) -> DeploymentError:
+        """What to raise when the run ended, with the SuperLink well and the job unfinished."""
+        said = tail(self.process.output())
+        return DeploymentError(f"run {self.id or ''}: {status}; read {self.log}, which ends with\n{said}")

@@ -1,4 +1,4 @@
-"""The SuperLink: Flower's server, to which nodes and runs come."""
+"""The SuperLink: Flower's server, to which nodes and runs come, under a supervisor that brings it back."""
 
 import time
 from pathlib import Path
@@ -10,6 +10,7 @@ from fedlatest.deployment.secrets import Secrets
 from fedlatest.errors import DeploymentError
 
 READY_SECONDS = 60.0
+MOST_CRASHES = 3  # it may die by itself so often; a death by `kill` does not count
 
 
 class SuperLink:
@@ -20,14 +21,8 @@ class SuperLink:
         self.address = f"{HOST}:{port}"
         self.process: Process | None = None
         self._folder, self._port, self._secrets, self._log = folder, port, secrets, log
-
-    def start(self) -> None:
-        """Start it; see `wait_until_ready`."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        flower.write_connection(
-            self.home, address=self.address, root_certificates=self._secrets.ca if self._secrets else None
-        )
-        self.process = Process(self._command(), log=self._log, environment=flower.environment(self.home))
+        self._ready, self._crashes = False, 0
+        self._not_before = self._started_at = 0.0
 
     @property
     def alive(self) -> bool:
@@ -36,25 +31,35 @@ class SuperLink:
 
     @property
     def ready(self) -> bool:
-        """Whether it answers."""
-        return self.alive and answers(self._port)
+        """Whether it runs and has answered."""
+        self._ready = self.alive and (self._ready or answers(self._port))
+        return self._ready
 
-    def wait_until_ready(self) -> None:
-        """Wait until it answers, or complain with the end of its log."""
-        assert self.process is not None
-        deadline = time.monotonic() + READY_SECONDS
-        while not answers(self._port):
-            if not self.process.alive or time.monotonic() > deadline:
-                raise DeploymentError(
-                    f"SuperLink: did not come up (exit code {self.process.exit_code}); "
-                    f"read {self._log}, which ends with\n{tail(self.process.output())}"
-                )
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        """Kill -9, with the ServerApp and all else that it started."""
+    def kill(self, *, down: float = 0.0) -> None:
+        """Kill -9, with the ServerApp and all else that it started; `look_after` brings it back in `down` seconds."""
         if self.process is not None:
             self.process.kill()
+            self.process = None
+            self._not_before = time.monotonic() + down
+
+    def look_after(self) -> None:
+        """Start it if it is not there; complain, with the end of its log, if that is of no use."""
+        if self.alive:
+            if not self.ready and time.monotonic() > self._started_at + READY_SECONDS:
+                raise self._complaint(f"no answer within {READY_SECONDS:.0f} s")
+            return
+        if self.process is not None:
+            self._crashes += 1
+            if not self._ready or self._crashes > MOST_CRASHES:
+                raise self._complaint(f"ended by itself with exit code {self.process.exit_code}")
+        if time.monotonic() >= self._not_before:
+            self._start()
+
+    def wait_until_ready(self) -> None:
+        """Look after it until it answers."""
+        while not self.ready:
+            self.look_after()
+            time.sleep(0.05)
 
     def register(self, name: str) -> int:
         """Let a node in by its public key; its node id, which stays the same over restarts."""
@@ -63,10 +68,21 @@ class SuperLink:
         answer = flower.ask("supernode", "register", str(key), flower.CONNECTION, "--name", name, home=self.home)
         return int(answer["node-id"])
 
-    def run_status(self, run: int) -> tuple[str, str]:
-        """A run's status, such as `running` or `finished:failed`, and its details."""
+    def run_status(self, run: int) -> str:
+        """A run's status, such as `running` or `finished:failed`."""
         [row] = flower.ask("list", flower.CONNECTION, "--run-id", str(run), home=self.home)["runs"]
-        return row["status"], row["status-details"]
+        return str(row["status"])
+
+    def _start(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        trusted = self._secrets.ca if self._secrets else None
+        flower.write_connection(self.home, address=self.address, root_certificates=trusted)
+        self.process = Process(self._command(), log=self._log, environment=flower.environment(self.home))
+        self._ready, self._started_at = False, time.monotonic()
+
+    def _complaint(self, what: str) -> DeploymentError:
+        said = tail(self.process.output()) if self.process else ""
+        return DeploymentError(f"SuperLink: {what}; read {self._log}, which ends with\n{said}")
 
     def _command(self) -> list[str]:
         secrets = self._secrets
