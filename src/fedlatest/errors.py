@@ -35,3 +35,7 @@ class LedgerError(FedlatestError):
 
 class DeclinedError(FedlatestError):
     """A client may not work now; raise it from a training function to decline a round."""
+
+
+class DeploymentError(FedlatestError, RuntimeError):
+    """A process of a deployment failed or did not come up; the message names the log to read."""

@@ -51,11 +51,11 @@ def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
     >>> resolve(DEFAULTS, ["period=50"])["period"]
     50
     """
-    said = dict(_split(override) for override in overrides)
+    said = dict(split_pair(override) for override in overrides)
     chosen = {what: said.get(what, defaults[what]) for what in CHOICES}
     for what, name in chosen.items():
         if name not in CHOICES[what]:
-            raise ConfigError(f"{what}={name}: unknown{_did_you_mean(name, CHOICES[what])}")
+            raise ConfigError(f"{what}={name}: unknown{did_you_mean(name, CHOICES[what])}")
     keys, usual = keys_for(chosen), keys_for({what: str(defaults[what]) for what in CHOICES})
     for key in said:
         if key not in keys and key not in CHOICES:
@@ -64,7 +64,7 @@ def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
     for name, (kind, default, owner) in keys.items():
         if name in defaults and usual.get(name, Key(None, None, "")).owner == owner:
             default = defaults[name]  # a recipe's default for another component's key of that name says nothing here
-        values[name] = _parse(name, said[name], kind) if name in said else default
+        values[name] = parse_value(name, said[name], kind) if name in said else default
         if values[name] is inspect.Parameter.empty:
             raise ConfigError(f"{name}: {owner} needs it; add --set {name}=...")
     return values
@@ -99,14 +99,16 @@ def keywords_of(what: str, values: Mapping[str, Any]) -> dict[str, Key]:
     return keywords(CHOICES[what][values[what]])
 
 
-def _split(override: str) -> tuple[str, str]:
+def split_pair(override: str) -> tuple[str, str]:
+    """KEY=VALUE as key and value."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {override}: expected KEY=VALUE, such as --set period=50")
     return key.strip(), value.strip()
 
 
-def _parse(name: str, text: str, kind: Any) -> Any:
+def parse_value(name: str, text: str, kind: Any) -> Any:
+    """A value of a key, of the type that it takes."""
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise ConfigError(f"{name}={text}: choose one of {', '.join(get_args(kind))}")
@@ -131,10 +133,11 @@ def _unknown(key: str, keys: Mapping[str, Key]) -> str:
     ]
     if owners:
         return f"{key}: is a key of {' and '.join(owners)}, which this run does not use"
-    return f"{key}: unknown key{_did_you_mean(key, [*CHOICES, *keys])}"
+    return f"{key}: unknown key{did_you_mean(key, [*CHOICES, *keys])}"
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a complaint about an unknown name: a close one, or all there are."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(known)}"

@@ -1,0 +1,83 @@
+"""A deployment as it goes: a live table on a terminal, a line a round elsewhere."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fedlatest.cli.app import out
+from fedlatest.deployment.events import Event
+from fedlatest.deployment.federation import LocalFederation
+from fedlatest.deployment.job import JobView
+
+_STYLES = {"here": "green", "coming": "yellow", "away": "dim", "killed": "bold red", "refused": "red"}
+
+
+class Board:
+    """Shows who is here, who was chosen, how stale each is, and how well the job does."""
+
+    def __init__(self, federation: LocalFederation, rounds: int) -> None:
+        self._federation, self._rounds = federation, rounds
+        self._live = Live("starting", console=out, auto_refresh=False) if out.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def hear(self, view: JobView, events: Sequence[Event]) -> None:
+        """Show what is new."""
+        if self._live:
+            self._live.update(self._table(view), refresh=True)
+            return
+        for event in events:
+            line = _line(event, view)
+            if line:
+                out.print(line, soft_wrap=True, highlight=False)
+
+    def _table(self, view: JobView) -> Table:
+        table = Table("node", "is", "chosen", title=Text(self._title(view)), title_justify="left", box=None)
+        table.add_column("staleness", justify="right")
+        table.add_column("rounds taken part in", justify="right")
+        for name, node in self._federation.nodes.items():
+            presence = node.presence
+            table.add_row(
+                name,
+                Text(presence, style=_STYLES[presence]),
+                "yes" if name in view.asked else "",
+                str(view.staleness.get(name, "-")),
+                str(view.num_applied.get(name, 0)),
+            )
+        return table
+
+    def _title(self, view: JobView) -> str:
+        link = "" if self._federation.superlink.ready else ", the SuperLink is down"
+        where = "starting" if view.round is None else f"round {view.round + 1}/{self._rounds}"
+        return f"{where}{link}{_scores(view)}"
+
+
+def _line(event: Event, view: JobView) -> str:
+    """A line for a log that is no terminal, or nothing."""
+    match event["event"]:
+        case "job":
+            return f"run {len(view.runs)} begins with round {event['round'] + 1}/{event['rounds']}"
+        case "merged":
+            applied, unanswered = event.get("applied", []), event.get("unanswered", [])
+            silent = f", no answer from {' '.join(unanswered)}" if unanswered else ""
+            took = f"{event.get('seconds', 0.0):.1f} s"
+            return f"round {event['round'] + 1}: {' '.join(applied) or 'nobody'}{silent}, {took}{_scores(view)}"
+    return ""
+
+
+def _scores(view: JobView) -> str:
+    scores = {"train loss": view.train_loss, "test loss": view.test_loss, "accuracy": view.test_accuracy}
+    return "".join(f", {name} {score:.4f}" for name, score in scores.items() if score is not None)

@@ -1,0 +1,94 @@
+"""`deploy local` and `deploy keys`: real processes on this machine, and secrets for real machines."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedlatest.cli.app import app, err, out
+from fedlatest.errors import ConfigError
+
+deploy = typer.Typer(no_args_is_help=True, help="Run a federation of real processes with Flower.")
+app.add_typer(deploy, name="deploy")
+
+
+@deploy.command()
+def local(
+    app_folder: Annotated[Path, typer.Option("--app", help="Folder of a Flower app (with pyproject.toml).")],
+    nodes: Annotated[int, typer.Option(help="Number of nodes, one client each.")] = 5,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; the app's own if not given.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys alone.")] = False,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill nodes and the SuperLink at random moments.")] = False,
+    node_kills: Annotated[int, typer.Option(help="With --chaos: how many kills of nodes.")] = 3,
+    superlink_kills: Annotated[int, typer.Option(help="With --chaos: how many kills of the SuperLink.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of availability, chaos and, if it takes one, the app.")] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="availability=NAME and its keys, or a key of the app."),
+    ] = None,
+    to: Annotated[Path, typer.Option("--out", help="Where the deployment goes.")] = Path("runs/deployment"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+) -> None:
+    """Run a SuperLink and nodes on this machine until the job is done, whoever comes, goes or is killed."""
+    from fedlatest.deployment.flower import require_flower
+
+    require_flower()
+    from fedlatest.cli.deploy_local import Request, run_locally
+
+    if resume and force:
+        raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
+    request = Request(
+        app=app_folder, folder=to, nodes=nodes, rounds=rounds, tls=tls, seed=seed, settings=settings or [],
+        node_kills=node_kills if chaos else 0, superlink_kills=superlink_kills if chaos else 0,
+    )  # fmt: skip
+    try:
+        with polite_kill_as_interrupt():
+            run_locally(request, resume=resume, force=force)
+    except KeyboardInterrupt:
+        again = "with --resume instead of --force" if force else "with --resume"
+        err.print(f"stopped; the same command {again} goes on from the last round in {to}", soft_wrap=True)
+        raise typer.Exit(130) from None
+
+
+@deploy.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where keys and certificates go.")],
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A name or address by which nodes reach the server; again for more."),
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="How many node keys to add.")] = 0,
+) -> None:
+    """Make a CA, a server certificate and node keys; later calls add nodes. Nothing is ever overwritten."""
+    from fedlatest.deployment.flower import require_flower
+
+    require_flower()
+    from fedlatest.deployment.secrets import Secrets, make_secrets
+
+    if nodes < 0:
+        raise ConfigError(f"--nodes {nodes}: must be at least 0")
+    before = Secrets(folder).nodes
+    names = [name for name in (f"node{index}" for index in range(nodes + len(before))) if name not in before][:nodes]
+    secrets = make_secrets(folder, hosts=hosts or [], nodes=names)
+    out.print(f"CA and server: {secrets.ca}, {secrets.certificate}, {secrets.key}", soft_wrap=True)
+    for name in names:
+        out.print(f"node: {secrets.node_key(name)}, {secrets.node_public_key(name)}", soft_wrap=True)
+    out.print("a node needs ca.crt and its own private key, and nothing else from here", soft_wrap=True)
+
+
+@contextmanager
+def polite_kill_as_interrupt() -> Iterator[None]:
+    """SIGTERM is taken as a Ctrl-C: everything is stopped and the user is told how to go on."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,114 @@
+"""What `deploy local` does: settings into a federation, a job, and a table at the end."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from fedlatest.availability import AVAILABILITY, Availability
+from fedlatest.availability.named import Clients
+from fedlatest.cli.app import out
+from fedlatest.cli.board import Board
+from fedlatest.deployment.app import app_config
+from fedlatest.deployment.attendance import Attendance
+from fedlatest.deployment.chaos import Chaos, plan_chaos
+from fedlatest.deployment.conduct import conduct
+from fedlatest.deployment.federation import LocalFederation
+from fedlatest.deployment.folder import open_folder
+from fedlatest.deployment.job import JobView
+from fedlatest.errors import ConfigError
+from fedlatest.recipes.settings import did_you_mean, keywords, parse_value, split_pair
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    app: Path
+    folder: Path
+    nodes: int
+    rounds: int | None
+    tls: bool
+    seed: int
+    settings: Sequence[str]
+    node_kills: int
+    superlink_kills: int
+
+
+def run_locally(request: Request, *, resume: bool, force: bool) -> None:
+    """Run the job to its end; complaints about the request come before anything is started or deleted."""
+    if request.nodes < 1:
+        raise ConfigError(f"--nodes {request.nodes}: must be at least 1")
+    config, availability = _settings(request)
+    rounds = config["rounds"]
+    if rounds < 1:
+        raise ConfigError(f"--rounds {rounds}: must be at least 1")
+    attendance = Attendance.of(availability, rounds=rounds, seed=request.seed)
+    federation = LocalFederation(request.folder, app=request.app, num_nodes=request.nodes, tls=request.tls)
+    plan = plan_chaos(
+        federation.names, rounds=rounds, node_kills=request.node_kills, superlink_kills=request.superlink_kills,
+        seed=request.seed,
+    )  # fmt: skip
+    chaos = Chaos(plan)
+    open_folder(request.folder, _manifest(request, config), resume=resume, force=force)
+    with Board(federation, rounds) as board, federation:
+        view = conduct(federation, config, attendance=attendance, chaos=chaos, listener=board.hear)
+    _summarise(request, view, chaos)
+
+
+def _settings(request: Request) -> tuple[dict[str, Any], Availability]:
+    """The app's values and the availability model: defaults, then each KEY=VALUE, which belongs to one of the two."""
+    said = dict(map(split_pair, request.settings))
+    name = said.pop("availability", "always")
+    if name not in AVAILABILITY:
+        raise ConfigError(f"availability={name}: unknown{did_you_mean(name, AVAILABILITY)}")
+    known, keys = app_config(request.app), keywords(AVAILABILITY[name], f"availability={name}")
+    given = {"rounds": request.rounds, "seed": request.seed if "seed" in known else None}
+    config = {"rounds": known["rounds"], **{key: value for key, value in given.items() if value is not None}}
+    options: dict[str, Any] = {}
+    for key, text in said.items():
+        if key in keys:
+            options[key] = parse_value(key, text, keys[key].type)
+        elif key in known and key != "job":
+            config[key] = parse_value(key, text, type(known[key]))
+        else:
+            raise ConfigError(f"{key}: unknown key{did_you_mean(key, ['availability', *keys, *known])}")
+    for key, (_, default, owner) in keys.items():
+        if default is inspect.Parameter.empty and key not in options:
+            raise ConfigError(f"{key}: {owner} needs it; add --set {key}=...")
+    return config, AVAILABILITY[name](_clients(request), **options)
+
+
+def _clients(request: Request) -> Clients:
+    """Nodes as availability models see them: the first half bears label 0, the second label 1."""
+    labels = np.arange(request.nodes) * 2 // request.nodes
+    return Clients(labels.astype(np.int64), 2, request.seed)
+
+
+def _manifest(request: Request, config: dict[str, Any]) -> dict[str, Any]:
+    others = {key: value for key, value in config.items() if key != "rounds"}
+    return {
+        "app": str(request.app.absolute()), "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
+        "rounds": config["rounds"], "config": others,
+        "availability": [pair for pair in request.settings if pair.partition("=")[0].strip() not in others],
+        "chaos": {"node_kills": request.node_kills, "superlink_kills": request.superlink_kills},
+    }  # fmt: skip
+
+
+def _summarise(request: Request, view: JobView, chaos: Chaos) -> None:
+    table = Table("client", box=None, header_style="bold", pad_edge=False)
+    for column in ("rounds taken part in", "staleness at the end"):
+        table.add_column(column, justify="right")
+    for client in sorted({*view.num_applied, *view.staleness}, key=lambda name: (len(name), name)):
+        table.add_row(client, str(view.num_applied.get(client, 0)), str(view.staleness.get(client, "-")))
+    out.print(table)
+    spent = f"{view.seconds / view.merged_rounds:.1f} s a round" if view.merged_rounds else "no round"
+    loss = "-" if view.test_loss is None else f"{view.test_loss:.4f}"
+    accuracy = "-" if view.test_accuracy is None else f"{view.test_accuracy:.4f}"
+    out.print(f"{view.rounds} rounds in {len(view.runs)} run(s), {spent}; test loss {loss}, accuracy {accuracy}")
+    if chaos.done or chaos.left:
+        out.print(f"chaos: {len(chaos.done)} kills, {len(chaos.left)} left over (target was not there)")
+    out.print(f"job: {request.folder / 'job'}, logs: {request.folder / 'logs'}", soft_wrap=True)
+    out.print(f"what happened to the processes: {request.folder / 'deployment.jsonl'}", soft_wrap=True)

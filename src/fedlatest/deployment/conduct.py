@@ -1,0 +1,97 @@
+"""A job from its first round to its last, whatever happens to the processes."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedlatest.deployment.attendance import Attendance
+from fedlatest.deployment.chaos import Chaos
+from fedlatest.deployment.events import Event, EventReader
+from fedlatest.deployment.federation import LocalFederation
+from fedlatest.deployment.job import JobView
+from fedlatest.deployment.run import Run
+from fedlatest.errors import DeploymentError
+
+Listener = Callable[[JobView, list[Event]], None]
+_TICK = 0.1
+_SECOND_LOOK = 0.5  # seconds: the log of a run may end a moment before its SuperLink is seen to be dead
+_FAREWELL = 20.0  # seconds for the app to end after its last event
+
+
+def conduct(
+    federation: LocalFederation,
+    config: Mapping[str, Any],
+    *,
+    attendance: Attendance | None = None,
+    chaos: Chaos | None = None,
+    listener: Listener | None = None,
+) -> JobView:
+    """Run the job until it is finished: in a new run each time that the SuperLink has died.
+
+    Events from before are taken in first, so a job that was cut goes on. `listener` hears what is new, several times a
+    second. An app that fails while its SuperLink is well raises `DeploymentError`, with the end of its log.
+    """
+    reader, view, chaos = EventReader(federation.job / "events.jsonl"), JobView(), chaos or Chaos()
+    for event in reader.new():
+        view.hear(event)
+    view.finished = False
+    _call_nodes(federation, attendance, view.round or 0)
+    while not view.finished:
+        run = _run_to_watch(federation, config)
+        ended = run is not None and run.ended  # before the events are read: its last ones are then among them
+        events = reader.new()
+        for event in events:
+            view.hear(event)
+            if event["event"] == "round":
+                _call_nodes(federation, attendance, event["round"])
+                chaos.begin(event["round"])
+        if ended and not view.finished:
+            _find_out_why(federation)
+        chaos.act(federation)
+        if listener:
+            listener(view, events)
+        time.sleep(_TICK)
+    _let_it_end(federation)
+    federation.note("finished", kills=len(chaos.done), kills_left=len(chaos.left))
+    return view
+
+
+def _run_to_watch(federation: LocalFederation, config: Mapping[str, Any]) -> Run | None:
+    """The run, a new one if the SuperLink was lost and is back, or none while it is away."""
+    federation.look_after()
+    if not federation.superlink.ready:
+        federation.drop_run()
+    elif federation.run is None:
+        federation.submit(config)
+    return federation.run
+
+
+def _call_nodes(federation: LocalFederation, attendance: Attendance | None, round: int) -> None:
+    nodes = list(federation.nodes.values())
+    if attendance:
+        attendance.apply(round, nodes)
+    else:
+        for node in nodes:
+            node.here()
+
+
+def _find_out_why(federation: LocalFederation) -> None:
+    """The run ended before the job: because its SuperLink died, which is nothing, or by itself, which is an error."""
+    time.sleep(_SECOND_LOOK)
+    run = federation.run
+    if run is None or not federation.superlink.alive:
+        return
+    try:
+        status = run.status()
+    except DeploymentError:
+        if not federation.superlink.alive:
+            return
+        raise
+    raise run.complaint(status)
+
+
+def _let_it_end(federation: LocalFederation) -> None:
+    deadline = time.monotonic() + _FAREWELL
+    while federation.run and not federation.run.ended and time.monotonic() < deadline:
+        federation.look_after()
+        time.sleep(_TICK)
