@@ -1,6 +1,11 @@
 """scikit-learn's bundled handwritten digits: 1797 images of 8 x 8 pixels, no download."""
 
+import gzip
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.data.samples import Samples
 
@@ -13,11 +18,24 @@ def load_digits() -> Samples:
     >>> load_digits().features.shape
     (1438, 64)
     """
-    from sklearn.datasets import load_digits as bundled  # slow to import, and only this needs it
-
-    images, labels = bundled(return_X_y=True)
+    images, labels = _bundled()
     shuffled = np.random.default_rng(0).permutation(labels.size)
     num_test = round(TEST_SHARE * labels.size)
     test, train = shuffled[:num_test], shuffled[num_test:]
     pixels = (images / 16).astype(np.float32)
     return Samples("digits", pixels[train], labels[train].astype(np.int32), pixels[test], labels[test].astype(np.int32))
+
+
+def _bundled() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Images and labels, read from scikit-learn's file without importing scikit-learn, which takes over a second."""
+    spec = find_spec("sklearn")
+    assert spec is not None and spec.origin is not None, "scikit-learn is a dependency"
+    file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if not file.is_file():  # it may lie elsewhere in another version
+        from sklearn.datasets import load_digits as bundled
+
+        images, labels = bundled(return_X_y=True)
+        return images, labels
+    with gzip.open(file, "rt") as text:
+        table = np.loadtxt(text, delimiter=",")
+    return table[:, :-1], table[:, -1].astype(np.int64)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from flwr.app import Message, MessageType, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedlatest.ledger import Instruction
 
 log = logging.getLogger("flwr")
+KEY = "key-"  # what the name of a client begins with that is known by its registered key
 PULLED_AT_ONCE = 256 * 2**20  # bytes of uploads that are in memory at a time
 
 
@@ -48,8 +50,8 @@ class Switchboard:
         asked = {call.node for call in self.out.values() if call.kind == "hello"}
         unknown = []
         for node in nodes:
-            key = f"key-{hashlib.sha256(node.public_key).hexdigest()[:16]}" if node.public_key else ""
-            if key and node.name:
+            key = _identity(node)
+            if key:
                 self.names[key] = node.name
             snubbed = self.clock() < self.snubbed.get(node.node_id, 0.0)
             if node.node_id not in self.clients and node.node_id not in asked and not snubbed:
@@ -101,3 +103,8 @@ class Switchboard:
         for key in late:
             del self.out[key]
         return list(late.values())
+
+
+def _identity(node: NodeInfo) -> str:
+    """Who a node is by its key; nothing for a node without a name, which may have made its key up at its start."""
+    return f"{KEY}{hashlib.sha256(node.public_key).hexdigest()[:16]}" if node.public_key and node.name else ""

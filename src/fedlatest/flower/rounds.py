@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedlatest.algorithms import Algorithm
 from fedlatest.errors import ConfigError, ProtocolError
-from fedlatest.flower.calls import Call, Switchboard
+from fedlatest.flower.calls import KEY, Call, Switchboard
 from fedlatest.flower.journal import Journal
 from fedlatest.flower.records import CONFIG, MODEL, NUM_EXAMPLES, ROUND, instruct, metrics_of, read_reply, to_record
 from fedlatest.ledger import Ledger, Verdict
@@ -240,7 +240,7 @@ class RoundLoop:
             reply = read_reply(message, size=self.ledger.layout.size)
         except ProtocolError as error:
             return Verdict("refused", str(error))
-        if call.client and reply.client != call.client:
+        if reply.client != call.client and (call.client or reply.client.startswith(KEY)):
             return Verdict("refused", f"it says that it is {reply.client}")
         if call.kind == "hello":
             if reply.say not in ("hello", "ahead"):

@@ -103,9 +103,9 @@ def contribution(instruction: Instruction, layout: Layout, broadcast: Arrays, lo
     """A client's new value in units, from the model that it was sent and the one that it trained."""
     settings = instruction.settings
     algorithm = algorithm_of(settings["algorithm"], settings["settings"])
-    facts = ClientFacts(
-        jnp.int32(instruction.round), jnp.int32(0), jnp.float32(weight), 1, algorithm.numbers, settings["seed"]
-    )
+    # NumPy's numbers: a client then needs none of JAX's compiler.
+    round, number, share = np.int32(instruction.round), np.int32(0), np.float32(weight)
+    facts = ClientFacts(cast(Any, round), cast(Any, number), cast(Any, share), 1, algorithm.numbers, settings["seed"])
     value = np.asarray(algorithm.contribute(layout.flatten(broadcast), layout.flatten(local), {}, facts)[PART])
     limit, length = settings["clip_norm"], float(np.linalg.norm(value.astype(np.float64)))
     if limit is not None and length > limit:
