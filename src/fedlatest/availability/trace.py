@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 
@@ -118,14 +119,19 @@ def read_trace(path: Path | str) -> list[Interval]:
 
 def write_trace(path: Path | str, availability: Availability, *, horizon: int, seed: int = 0) -> None:
     """Write who is here in rounds 0 .. horizon - 1 as a trace that `read_trace` reads."""
-    here = availability.table(horizon, seed).T.astype(np.int8)
-    edges = np.diff(here, axis=1, prepend=0, append=0)
+    write_table(path, availability.table(horizon, seed))
+
+
+def write_table(path: Path | str, here: npt.NDArray[np.bool_], *, moments: Sequence[float] | None = None) -> None:
+    """Write who is here [rounds, clients] as a trace; round r lasts from moments[r] to moments[r + 1], or r to r + 1."""
+    edges = np.diff(here.T.astype(np.int8), axis=1, prepend=0, append=0)
+    times = range(len(here) + 1) if moments is None else moments
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for client, edge in enumerate(edges):
             starts, ends = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1)
-            writer.writerows((client, start, end) for start, end in zip(starts, ends, strict=True))
+            writer.writerows((client, times[start], times[end]) for start, end in zip(starts, ends, strict=True))
 
 
 def _is_number(text: str) -> bool:

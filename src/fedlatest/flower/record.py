@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.flower.rounds import Tally
 from fedlatest.ledger import Ledger
-from fedlatest.ledger.database import Database
+from fedlatest.ledger.attendance import attendance_table
 from fedlatest.runs import ClientRecord, Participation, Row, RunFolder
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, save_clients
 from fedlatest.runs.files import save_tree, write_json
@@ -75,11 +75,10 @@ class JobRecord:
         """Export the model, and say who took part and who was there."""
         exported = {name: np.asarray(array)[None] for name, array in model.items()}
         save_tree(self.folder / "model.safetensors", exported, {"job": self.ledger.job})
-        numbers = [number for number, *_ in self.ledger.database.rows("SELECT number FROM clients ORDER BY number")]
-        took_part = attendance_table(self.ledger.database, self.ledger.round, took_part=True)
-        here = attendance_table(self.ledger.database, self.ledger.round)
+        here = attendance_table(self.ledger.database)
+        took_part = attendance_table(self.ledger.database, took_part=True)
         save_participation(self.folder / "participation.npz", _participation(took_part))
-        save_clients(self.folder / "clients.npz", _clients(here, len(numbers)))
+        save_clients(self.folder / "clients.npz", _clients(here))
         self._write("finished", {"availability": self._availability(here)})
 
     def _availability(self, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
@@ -118,21 +117,13 @@ class JobRecord:
         )
 
 
-def attendance_table(database: Database, rounds: int, *, took_part: bool = False) -> npt.NDArray[np.bool_]:
-    """[rounds, clients] who was here, or who took part; clients by number."""
-    [(num_clients,)] = database.rows("SELECT COALESCE(MAX(number), -1) + 1 FROM clients")
-    table = np.zeros((rounds, num_clients), bool)
-    for round, number, worked in database.rows("SELECT round, number, took_part FROM attendance"):
-        table[round, number] = worked or not took_part
-    return table
-
-
 def _participation(took_part: npt.NDArray[np.bool_]) -> Participation:
     ends = np.concatenate([[0], np.cumsum(took_part.sum(axis=1))])
     return Participation(np.nonzero(took_part)[1].astype(np.int32), ends[None])
 
 
-def _clients(here: npt.NDArray[np.bool_], num_clients: int) -> ClientRecord:
+def _clients(here: npt.NDArray[np.bool_]) -> ClientRecord:
+    num_clients = here.shape[1]
     rows, columns = edges(num_clients, MOST_ROWS), edges(len(here), MOST_COLUMNS)
     shares = np.array(
         [[here[first:last, top:bottom].mean() for first, last in pairwise(columns)] for top, bottom in pairwise(rows)]

@@ -1,0 +1,62 @@
+"""`audit` and `trace`: what a deployed job can prove, and what it can teach."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedlatest.cli.app import app, err, out
+
+
+@app.command()
+def audit(
+    job: Annotated[Path, typer.Argument(help="A job's folder, or a deployment's that holds it.")],
+    store: Annotated[
+        list[Path] | None, typer.Option("--store", help="A client's state folder; again for more.")
+    ] = None,
+) -> None:
+    """Prove that the sum equals the updates that the ledger says are in it, to the last bit."""
+    from fedlatest.ledger.audit import audit as look
+    from fedlatest.ledger.folder import find_ledger, find_stores, open_store
+
+    ledger = find_ledger(job)
+    found = look(ledger, [open_store(folder) for folder in store] if store else find_stores(ledger))
+    out.print(f"{ledger}: {found.round} rounds, epoch {found.epoch}, {found.num_members} clients", soft_wrap=True)
+    if found.memory == "none":
+        out.print("the algorithm remembers nothing: there is no sum to prove")
+        return
+    where = "the server's copies" if found.memory == "server" else "the clients' own stores"
+    out.print(f"in the sum: {len(found.in_sum)} clients; looked up in {where}", soft_wrap=True)
+    for client in found.damaged:
+        err.print(f"{client}: its value is not the one that the ledger names", soft_wrap=True, style="red")
+    if found.unreached:
+        named = ", ".join(found.unreached[:5]) + (", ..." if len(found.unreached) > 5 else "")
+        err.print(
+            f"not at hand: {len(found.unreached)} ({named}); name their state folders with --store", soft_wrap=True
+        )
+        err.print("nothing is proved" if not found.damaged else "the audit failed", style="red")
+    elif found.holds:
+        out.print("the sum equals the updates, to the last bit", style="green")
+    else:
+        err.print(f"the sum is off by {found.off} units", style="red")
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def trace(
+    job: Annotated[Path, typer.Argument(help="A job's folder, or a deployment's that holds it.")],
+    to: Annotated[Path, typer.Option("--out", help="The trace: CSV with client,start,end.")] = Path("trace.csv"),
+    seconds: Annotated[bool, typer.Option("--seconds", help="Times in seconds, not in rounds.")] = False,
+) -> None:
+    """Write who was here when, in the format that `--set availability=trace` replays."""
+    from fedlatest.ledger.attendance import write_attendance
+    from fedlatest.ledger.folder import find_ledger
+
+    num_clients = write_attendance(find_ledger(job), to, seconds=seconds)
+    out.print(f"trace: {to} ({num_clients} clients)", soft_wrap=True)
+    out.print(
+        f"replay it: fedlatest run mnist --set availability=trace --set trace={to} --set num_clients=N "
+        f"(N at least {num_clients})",
+        soft_wrap=True,
+    )
