@@ -123,15 +123,17 @@ def write_trace(path: Path | str, availability: Availability, *, horizon: int, s
 
 
 def write_table(path: Path | str, here: npt.NDArray[np.bool_], *, moments: Sequence[float] | None = None) -> None:
-    """Write who is here [rounds, clients] as a trace; round r lasts from moments[r] to moments[r + 1], or r to r + 1."""
+    """Write who is here [rounds, clients] as a trace; round r lasts from moments[r] to moments[r + 1], by default r."""
     edges = np.diff(here.T.astype(np.int8), axis=1, prepend=0, append=0)
-    times = range(len(here) + 1) if moments is None else moments
+    times = list(range(len(here) + 1) if moments is None else moments)
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for client, edge in enumerate(edges):
             starts, ends = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1)
-            writer.writerows((client, times[start], times[end]) for start, end in zip(starts, ends, strict=True))
+            writer.writerows(
+                (client, times[start], times[end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+            )
 
 
 def _is_number(text: str) -> bool:
