@@ -1,0 +1,100 @@
+"""What our own code costs a deployment: a round of five nodes with the digits model, and a hundred large uploads.
+
+python -m benchmarks.ledger
+"""
+
+import logging
+import os
+import platform
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from fedlatest import fedlaavg
+from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
+from fedlatest.flower.journal import read_journal
+from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
+from fedlatest.ledger.messages import digest_of
+from fedlatest.ledger.steering import first_arrays, job_config, merge
+
+NUM_NODES, ROUNDS = 5, 30
+NUM_UPLOADS, NUM_PARAMETERS = 100, 10_000_000
+
+
+def a_round(folder: Path) -> tuple[float, float]:
+    """Seconds of our own code in a round (median, largest): looking, choosing, issuing, merging, committing."""
+    model = {"weight": np.zeros((64, 10), np.float32), "bias": np.zeros(10, np.float32)}
+
+    def train(weights: dict[str, np.ndarray], task: Assignment) -> Fitted:
+        rng = np.random.default_rng(task.round)
+        noise = {name: rng.normal(size=part.shape).astype(part.dtype) for name, part in weights.items()}
+        return Fitted(300, {}, {name: part + noise[name] for name, part in weights.items()})
+
+    grid = LocalGrid()
+    for node in range(NUM_NODES):
+        grid.add(client_app(train), {"state-dir": str(folder / f"node{node}"), "name": f"node{node}"})
+    strategy = FedLaAvg(job=folder / "job", cohort_size=NUM_NODES, pace=Pace(poll=0.001), min_clients=NUM_NODES)
+    strategy.start(grid, to_record(model), num_rounds=ROUNDS)
+    events = [event for event in read_journal(folder / "job" / "events.jsonl") if event["event"] == "merged"]
+    seconds = [event["own_seconds"] for event in events[1:]]  # the first compiles
+    return float(np.median(seconds)), max(seconds)
+
+
+def large_uploads(folder: Path) -> tuple[float, float, float]:
+    """Seconds to take and to merge and commit, and GiB at the peak, for uploads that arrive one after the other."""
+    model = {"all": np.zeros(NUM_PARAMETERS, np.float32)}
+    algorithm, layout = fedlaavg(weighting="update", empty_round="hold"), Layout.of(model)
+    ledger = Ledger.open(
+        folder / "ledger.sqlite",
+        config=job_config(algorithm),
+        layout=layout,
+        arrays=lambda: first_arrays(algorithm, layout, model),
+    )
+    clients = [f"client{number}" for number in range(NUM_UPLOADS)]
+    for client in clients:
+        store = ClientStore(Folder(folder / "stores" / client))
+        ledger.greet(answer(store, ledger.instruction(client, "hello"), train=_not))
+    value = np.random.default_rng(0).integers(-(2**20), 2**20, NUM_PARAMETERS).astype("<i4")
+    digest = digest_of(value)
+    instructions = ledger.issue(clients)
+    taking = 0.0
+    for client in clients:
+        asked = instructions[client]
+        reply = Reply(
+            "upload", asked.job, asked.epoch, asked.config, asked.layout, client, ticket=asked.ticket, weight=1.0,
+            digest=digest, value=digest, vector=value,
+        )  # fmt: skip
+        began = time.perf_counter()
+        assert ledger.take(reply).outcome == "taken"
+        taking += time.perf_counter() - began
+    arrays = ledger.arrays()
+    began = time.perf_counter()
+    ledger.close(merge(algorithm, ledger, arrays), here=clients)
+    closing = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return taking, closing, peak
+
+
+def _not() -> Trained:
+    raise AssertionError
+
+
+def main() -> None:
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    with tempfile.TemporaryDirectory() as folder:
+        taking, closing, peak = large_uploads(Path(folder))
+        print(
+            f"{NUM_UPLOADS} uploads of {NUM_PARAMETERS / 1e6:.0f} million parameters: {taking + closing:.2f} s "
+            f"({taking:.2f} s to check and add, {closing:.2f} s to merge and commit), {peak:.2f} GiB at the peak"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        median, largest = a_round(Path(folder))
+        print(f"own code in a round of {NUM_NODES} nodes, digits: {median:.3f} s (largest {largest:.3f} s)")
+
+
+if __name__ == "__main__":
+    main()
