@@ -7,8 +7,8 @@ def test_public_names() -> None:
     assert sorted(fedlatest.__all__) == [
         "Algorithm", "Availability", "ConfigError", "DataError", "Deal", "DeploymentError", "DivergedError",
         "Federation", "FedlatestError", "Interval", "Loss", "MissingExtraError", "Model", "Partition", "Progress",
-        "Result", "RunFolder", "RunFolderError", "Samples", "Sentences", "TrainedModel", "TweetSet", "Words", "__version__",
-        "alternating", "always", "bernoulli", "both", "by_client", "by_label", "deal_accounts", "dirichlet",
+        "Result", "RunFolder", "RunFolderError", "Samples", "Sentences", "TrainedModel", "TweetSet", "Words",
+        "__version__", "alternating", "always", "bernoulli", "both", "by_client", "by_label", "deal_accounts", "dirichlet",
         "diurnal", "either", "fedadam", "fedavg", "fedlaavg", "fedprox", "fedsgd", "flexible", "generated_tweets",
         "iid", "label_rates", "lifetime", "load_digits", "load_mnist", "load_model", "load_sentiment140", "logistic",
         "lstm", "markov", "mlp", "naive", "read_trace", "restrict", "sequential", "shift", "sigmoid_cross_entropy",
