@@ -43,6 +43,7 @@ from fedlatest.data import (
 from fedlatest.errors import (
     ConfigError,
     DataError,
+    DeploymentError,
     DivergedError,
     FedlatestError,
     MissingExtraError,
@@ -59,6 +60,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Deal",
+    "DeploymentError",
     "DivergedError",
     "Federation",
     "FedlatestError",

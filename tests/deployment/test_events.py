@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedlatest.deployment.events import EventReader, append_event, read_events
+from fedlatest.deployment.events import Event, EventReader, append_event, read_events
 from fedlatest.deployment.job import JobView
 
 
@@ -31,7 +31,7 @@ def test_a_line_that_a_crash_cut_is_left_out(tmp_path: Path) -> None:
 def test_a_view_adds_up_a_job_over_two_runs() -> None:
     """Two runs; node1 took part in both merged rounds, node0 in one, so its staleness is 1."""
     view = JobView()
-    for event in [
+    events: list[Event] = [
         {"event": "job", "rounds": 2, "round": 0, "run": 11},
         {"event": "round", "round": 0},
         {"event": "asked", "round": 0, "clients": ["node0", "node1"]},
@@ -46,7 +46,8 @@ def test_a_view_adds_up_a_job_over_two_runs() -> None:
         {"event": "evaluated", "round": 1, "test_loss": 0.5, "test_accuracy": 0.75},
         {"event": "news from the future"},
         {"event": "finished", "round": 2},
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for event in events:
         view.hear(event)
     assert (view.rounds, view.round, view.runs, view.finished) == (2, 1, [11, 12], True)
     assert (view.asked, view.staleness, view.num_applied) == (

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlatest.cli.app import out
-from fedlatest.deployment.events import Event
+from fedlatest.deployment.events import Event, EventReader
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.job import JobView
 
@@ -21,6 +21,7 @@ class Board:
 
     def __init__(self, federation: LocalFederation, rounds: int) -> None:
         self._federation, self._rounds = federation, rounds
+        self._processes = EventReader(federation.log)
         self._live = Live("starting", console=out, auto_refresh=False) if out.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -39,7 +40,8 @@ class Board:
         if self._live:
             self._live.update(self._table(view), refresh=True)
             return
-        for event in events:
+        happened = [event for event in self._processes.new() if event["event"] == "chaos"]
+        for event in [*happened, *events]:
             line = _line(event, view)
             if line:
                 out.print(line, soft_wrap=True, highlight=False)
@@ -68,6 +70,8 @@ class Board:
 def _line(event: Event, view: JobView) -> str:
     """A line for a log that is no terminal, or nothing."""
     match event["event"]:
+        case "chaos":
+            return f"kill -9 of {event['target']}"
         case "job":
             return f"run {len(view.runs)} begins with round {event['round'] + 1}/{event['rounds']}"
         case "merged":

@@ -11,7 +11,9 @@ import typer
 from fedlatest.cli.app import app, err, out
 from fedlatest.errors import ConfigError
 
-deploy = typer.Typer(no_args_is_help=True, help="Run a federation of real processes with Flower.")
+deploy = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Run a federation of real processes with Flower."
+)
 app.add_typer(deploy, name="deploy")
 
 

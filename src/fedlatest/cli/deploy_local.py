@@ -74,11 +74,18 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability]:
         elif key in known and key != "job":
             config[key] = parse_value(key, text, type(known[key]))
         else:
-            raise ConfigError(f"{key}: unknown key{did_you_mean(key, ['availability', *keys, *known])}")
+            raise ConfigError(_unknown(key, ["availability", *keys, *(own for own in known if own != "job")]))
     for key, (_, default, owner) in keys.items():
         if default is inspect.Parameter.empty and key not in options:
             raise ConfigError(f"{key}: {owner} needs it; add --set {key}=...")
     return config, AVAILABILITY[name](_clients(request), **options)
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    owners = [f"availability={name}" for name, make in AVAILABILITY.items() if key in keywords(make)]
+    if owners:
+        return f"{key}: is a key of {' and '.join(owners)}, which this deployment does not use"
+    return f"{key}: unknown key{did_you_mean(key, known)}"
 
 
 def _clients(request: Request) -> Clients:

@@ -62,7 +62,11 @@ def _run_to_watch(federation: LocalFederation, config: Mapping[str, Any]) -> Run
     if not federation.superlink.ready:
         federation.drop_run()
     elif federation.run is None:
-        federation.submit(config)
+        try:
+            federation.submit(config)
+        except DeploymentError:
+            if federation.superlink.alive:
+                raise
     return federation.run
 
 

@@ -35,7 +35,7 @@ class LocalFederation:
             raise ConfigError(
                 f"num_nodes={num_nodes}, names={self.names}: a federation has a node or more, named apart"
             )
-        self.job, self.logs = self.folder / "job", self.folder / "logs"
+        self.job, self.logs, self.log = self.folder / "job", self.folder / "logs", self.folder / "deployment.jsonl"
         self.run: Run | None = None
         self._tls = tls
         self._seen: dict[str, Presence] = {}
@@ -95,8 +95,13 @@ class LocalFederation:
             self.run = None
 
     def submit(self, config: Mapping[str, Any]) -> Run:
-        """Submit the app with these values of its configuration, and `job`, the folder of the job."""
-        number = 1 + sum(event["event"] == "submitted" for event in read_events(self._events))
+        """Submit the app with these values of its configuration, and `job`, the folder of the job.
+
+        Runs from before the SuperLink's death are stopped first: one that was still waiting would start now, beside it.
+        """
+        number = 1 + sum(event["event"] == "submitted" for event in read_events(self.log))
+        if number > 1:
+            self.superlink.stop_runs()
         log = self.logs / f"run{number}.log"
         self.run = Run(self.superlink, self.app, config={**config, "job": str(self.job)}, log=log)
         self.note("submitted", log=log.name)
@@ -117,11 +122,7 @@ class LocalFederation:
 
     def note(self, event: str, **facts: Any) -> None:
         """Write to `deployment.jsonl`."""
-        append_event(self._events, event, **facts)
-
-    @property
-    def _events(self) -> Path:
-        return self.folder / "deployment.jsonl"
+        append_event(self.log, event, **facts)
 
     def _make_secrets(self) -> Secrets:
         folder = self.folder / "secrets"
@@ -131,7 +132,7 @@ class LocalFederation:
         """Let in the nodes that the SuperLink's database does not know yet."""
         if self.secrets is None:
             return
-        known = {event["node"] for event in read_events(self._events) if event["event"] == "registered"}
+        known = {event["node"] for event in read_events(self.log) if event["event"] == "registered"}
         new = [name for name in self.names if name not in known]
         with ThreadPoolExecutor(2) as pool:  # a command takes a second, most of it to import Flower
             for name, node_id in zip(new, pool.map(self.superlink.register, new), strict=True):

@@ -1,6 +1,7 @@
 """The SuperLink: Flower's server, to which nodes and runs come, under a supervisor that brings it back."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from fedlatest.deployment import flower
@@ -72,6 +73,13 @@ class SuperLink:
         """A run's status, such as `running` or `finished:failed`."""
         [row] = flower.ask("list", flower.CONNECTION, "--run-id", str(run), home=self.home)["runs"]
         return str(row["status"])
+
+    def stop_runs(self) -> None:
+        """Stop all runs that are not finished."""
+        for row in flower.ask("list", flower.CONNECTION, home=self.home)["runs"]:
+            if not row["status"].startswith("finished"):
+                with suppress(DeploymentError):  # it may have finished meanwhile
+                    flower.ask("stop", row["run-id"], flower.CONNECTION, home=self.home)
 
     def _start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
