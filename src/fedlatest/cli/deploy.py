@@ -1,4 +1,4 @@
-"""`deploy local` and `deploy keys`: real processes on this machine, and secrets for real machines."""
+"""`deploy`: an app to start from, real processes on this machine, secrets for real machines, and leaving a job."""
 
 import signal
 from collections.abc import Iterator
@@ -18,8 +18,32 @@ app.add_typer(deploy, name="deploy")
 
 
 @deploy.command()
+def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> None:
+    """Write a complete Flower app for handwritten digits, to start from."""
+    from fedlatest.deployment.init import write_app
+
+    for path in write_app(folder):
+        out.print(str(path), soft_wrap=True)
+    out.print(f"try it: fedlatest deploy local --app {folder}", soft_wrap=True)
+
+
+@deploy.command()
+def leave(folder: Annotated[Path, typer.Argument(help="The client's state folder.")]) -> None:
+    """Take a client out of its jobs: at its next contact its update leaves the sum."""
+    from fedlatest.ledger.folder import leave_jobs
+
+    jobs = leave_jobs(folder)
+    if not jobs:
+        raise ConfigError(f"{folder}: this client belongs to no job")
+    for job in jobs:
+        out.print(f"job {job}: it leaves at its next contact; then its state folder can be deleted", soft_wrap=True)
+
+
+@deploy.command()
 def local(
-    app_folder: Annotated[Path, typer.Option("--app", help="Folder of a Flower app (with pyproject.toml).")],
+    app_folder: Annotated[
+        Path | None, typer.Option("--app", help="Folder of a Flower app; handwritten digits if not given.")
+    ] = None,
     nodes: Annotated[int, typer.Option(help="Number of nodes, one client each.")] = 5,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; the app's own if not given.")] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys alone.")] = False,

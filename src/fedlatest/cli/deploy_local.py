@@ -18,15 +18,18 @@ from fedlatest.deployment.chaos import Chaos, plan_chaos
 from fedlatest.deployment.conduct import conduct
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.folder import open_folder
+from fedlatest.deployment.init import TEMPLATE, write_app
 from fedlatest.deployment.job import JobView
 from fedlatest.errors import ConfigError
 from fedlatest.recipes.settings import did_you_mean, keywords, parse_value, split_pair
+
+USUALLY = {"availability": "diurnal", "period": "5"}  # the first half of the nodes for five rounds, then the others
 
 
 class Request(NamedTuple):
     """What the command line asks for."""
 
-    app: Path
+    app: Path | None  # the digits if not said
     folder: Path
     nodes: int
     rounds: int | None
@@ -46,13 +49,16 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
     if rounds < 1:
         raise ConfigError(f"--rounds {rounds}: must be at least 1")
     attendance = Attendance.of(availability, rounds=rounds, seed=request.seed)
-    federation = LocalFederation(request.folder, app=request.app, num_nodes=request.nodes, tls=request.tls)
+    app = request.app or request.folder / "app"
+    federation = LocalFederation(request.folder, app=app, num_nodes=request.nodes, tls=request.tls)
     plan = plan_chaos(
         federation.names, rounds=rounds, node_kills=request.node_kills, superlink_kills=request.superlink_kills,
         seed=request.seed,
     )  # fmt: skip
     chaos = Chaos(plan)
     open_folder(request.folder, _manifest(request, config), resume=resume, force=force)
+    if request.app is None and not app.exists():
+        write_app(app)
     with Board(federation, rounds) as board, federation:
         view = conduct(federation, config, attendance=attendance, chaos=chaos, listener=board.hear)
     _summarise(request, view, chaos)
@@ -61,10 +67,12 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
 def _settings(request: Request) -> tuple[dict[str, Any], Availability]:
     """The app's values and the availability model: defaults, then each KEY=VALUE, which belongs to one of the two."""
     said = dict(map(split_pair, request.settings))
-    name = said.pop("availability", "always")
+    if "availability" not in said:
+        said = {**USUALLY, **said}
+    name = said.pop("availability")
     if name not in AVAILABILITY:
         raise ConfigError(f"availability={name}: unknown{did_you_mean(name, AVAILABILITY)}")
-    known, keys = app_config(request.app), keywords(AVAILABILITY[name], f"availability={name}")
+    known, keys = app_config(request.app or Path(str(TEMPLATE))), keywords(AVAILABILITY[name], f"availability={name}")
     given = {"rounds": request.rounds, "seed": request.seed if "seed" in known else None}
     config = {"rounds": known["rounds"], **{key: value for key, value in given.items() if value is not None}}
     options: dict[str, Any] = {}
@@ -97,7 +105,7 @@ def _clients(request: Request) -> Clients:
 def _manifest(request: Request, config: dict[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in config.items() if key != "rounds"}
     return {
-        "app": str(request.app.absolute()), "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
+        "app": str(request.app.absolute()) if request.app else "digits", "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
         "rounds": config["rounds"], "config": others,
         "availability": [pair for pair in request.settings if pair.partition("=")[0].strip() not in others],
         "chaos": {"node_kills": request.node_kills, "superlink_kills": request.superlink_kills},

@@ -28,3 +28,10 @@ def open_store(folder: Path) -> ClientStore:
     if not folder.is_dir():
         raise LedgerError(f"{folder}: is not a client's state folder")
     return ClientStore(Folder(folder))
+
+
+def leave_jobs(folder: Path) -> list[str]:
+    """Ask to be taken out of all jobs that a client's state folder knows of; their ids."""
+    store = open_store(folder)
+    known = sorted(path.parent.name for path in folder.glob("*/state.json"))
+    return [job for job in known if store.leave(job)]
