@@ -105,7 +105,8 @@ def _clients(request: Request) -> Clients:
 def _manifest(request: Request, config: dict[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in config.items() if key != "rounds"}
     return {
-        "app": str(request.app.absolute()) if request.app else "digits", "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
+        "app": str(request.app.absolute()) if request.app else "digits",
+        "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
         "rounds": config["rounds"], "config": others,
         "availability": [pair for pair in request.settings if pair.partition("=")[0].strip() not in others],
         "chaos": {"node_kills": request.node_kills, "superlink_kills": request.superlink_kills},
