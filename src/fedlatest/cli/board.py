@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -46,8 +47,8 @@ class Board:
             if line:
                 out.print(line, soft_wrap=True, highlight=False)
 
-    def _table(self, view: JobView) -> Table:
-        table = Table("node", "is", "chosen", title=Text(self._title(view)), title_justify="left", box=None)
+    def _table(self, view: JobView) -> Group:
+        table = Table("node", "is", "chosen", box=None, header_style="bold", pad_edge=False)
         table.add_column("staleness", justify="right")
         table.add_column("rounds taken part in", justify="right")
         for name, node in self._federation.nodes.items():
@@ -59,7 +60,7 @@ class Board:
                 str(view.staleness.get(name, "-")),
                 str(view.num_applied.get(name, 0)),
             )
-        return table
+        return Group(Text(self._title(view)), table)
 
     def _title(self, view: JobView) -> str:
         link = "" if self._federation.superlink.ready else ", the SuperLink is down"

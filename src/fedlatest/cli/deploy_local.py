@@ -123,7 +123,7 @@ def _summarise(request: Request, view: JobView, chaos: Chaos) -> None:
     spent = f"{view.seconds / view.merged_rounds:.1f} s a round" if view.merged_rounds else "no round"
     loss = "-" if view.test_loss is None else f"{view.test_loss:.4f}"
     accuracy = "-" if view.test_accuracy is None else f"{view.test_accuracy:.4f}"
-    out.print(f"{view.rounds} rounds in {len(view.runs)} run(s), {spent}; test loss {loss}, accuracy {accuracy}")
+    out.print(f"rounds: {view.rounds}, runs: {len(view.runs)}, {spent}; test loss {loss}, accuracy {accuracy}")
     if chaos.done or chaos.left:
         out.print(f"chaos: {len(chaos.done)} kills, {len(chaos.left)} left over (target was not there)")
     out.print(f"job: {request.folder / 'job'}, logs: {request.folder / 'logs'}", soft_wrap=True)

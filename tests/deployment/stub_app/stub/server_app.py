@@ -25,6 +25,9 @@ def main(grid: Grid, context: Context) -> None:
         note(job, "round", round=round)
         begin = time.time()
         nodes = {node.node_id: node for node in grid.get_nodes()}
+        while not nodes and time.time() < begin + deadline:  # a node needs some seconds to come
+            time.sleep(0.5)
+            nodes = {node.node_id: node for node in grid.get_nodes()}
         (job / "nodes.json").write_text(
             json.dumps([[n.node_id, n.name, n.public_key.hex(), n.status] for n in nodes.values()])
         )
@@ -48,9 +51,6 @@ def main(grid: Grid, context: Context) -> None:
 
 def ask(grid: Grid, round: int, nodes: list[int], array: Any, deadline: float) -> list[Message]:
     end = time.time() + deadline
-    if not nodes:
-        time.sleep(1.0)
-        return []
     messages = [
         Message(RecordDict({"x": ArrayRecord([array])}), dst_node_id=node, message_type="train", group_id=str(round))
         for node in nodes
