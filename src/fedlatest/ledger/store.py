@@ -83,10 +83,17 @@ class ClientStore:
 
     def leave(self, job: str) -> bool:
         """Ask to be taken out of a job at the next contact; false if the job is not known here."""
+        return self._wish(job, leaving=True)
+
+    def stay(self, job: str) -> bool:
+        """Take back the wish to leave, or come back after it was granted; false if the job is not known here."""
+        return self._wish(job, leaving=False)
+
+    def _wish(self, job: str, *, leaving: bool) -> bool:
         held = self.load(job)
         if held is None:
             return False
-        self.note(job, replace(held, leaving=True))
+        self.note(job, replace(held, leaving=leaving))
         return True
 
     def _read(self, job: str, slot: Slot) -> Vector | None:
