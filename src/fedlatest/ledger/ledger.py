@@ -223,8 +223,8 @@ class Ledger:
             self.needs_resync = f"{reply.client}: {evidence.why}"
             self._later_epoch = max(self._later_epoch, reply.epoch.number)
         if not later and evidence.of == "restored":
-            with self._writing():  # never hand out again a number that the client has seen
-                self.roster.issue(reply.client, Ticket(highest_ticket(reply), self._token()))
+            with self._writing():  # go on beyond all that the client has seen; this number is handed to nobody
+                self.roster.issue(reply.client, Ticket(highest_ticket(reply) + 1, self._token()))
         return Verdict(evidence.of, evidence.why)
 
     def _add(self, reply: Reply, member: Member) -> None:
