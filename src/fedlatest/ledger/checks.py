@@ -62,7 +62,9 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
             raise ProtocolError(f"its norm is {length:.4g}, above {most:.4g}")
 
 
-def look_for_evidence(reply: Reply, member: Member | None, *, epoch: Epoch, config: JobConfig) -> Evidence | None:
+def look_for_evidence(
+    reply: Reply, member: Member | None, *, epoch: Epoch, round: int, config: JobConfig
+) -> Evidence | None:
     """Whether what a client holds shows that its disk, or the server's ledger, went back in time."""
     if reply.epoch.number > epoch.number or (reply.epoch.number == epoch.number and reply.epoch != epoch):
         why = f"it knows epoch {reply.epoch.number}, this ledger is at {epoch.number}"
@@ -72,14 +74,18 @@ def look_for_evidence(reply: Reply, member: Member | None, *, epoch: Epoch, conf
     if _never_issued(reply, member):
         why = f"it knows ticket {highest_ticket(reply)}, which this ledger never issued"
         return Evidence("restored", f"{why}: the ledger was restored from a backup")
-    if lacks_base(reply, member, config):
+    if lacks_base(reply, member, round=round, config=config):
         return Evidence("lost", "the value that is in the sum is no longer on its disk")
     return None
 
 
-def lacks_base(reply: Reply, member: Member, config: JobConfig) -> bool:
-    """Whether a client can no longer withdraw its value from the sum."""
-    return config.memory == "client" and member.applied is not None and member.applied not in reply.held
+def lacks_base(reply: Reply, member: Member, *, round: int, config: JobConfig) -> bool:
+    """Whether a client can no longer withdraw its value from the sum.
+
+    A greeting that comes rounds late says nothing of that: other values are held by now.
+    """
+    is_late = reply.ticket is None and reply.round != round
+    return config.memory == "client" and not is_late and member.applied is not None and member.applied not in reply.held
 
 
 def highest_ticket(reply: Reply) -> int:

@@ -215,11 +215,11 @@ class Ledger:
     # How
 
     def _look_at(self, reply: Reply, member: Member | None) -> Verdict | None:
-        evidence = look_for_evidence(reply, member, epoch=self.epoch, config=self.config)
+        evidence = look_for_evidence(reply, member, epoch=self.epoch, round=self.round, config=self.config)
         if evidence is None:
             return None
         later = reply.epoch != self.epoch
-        if later or (member is not None and lacks_base(reply, member, self.config)):
+        if later or (member is not None and lacks_base(reply, member, round=self.round, config=self.config)):
             self.needs_resync = f"{reply.client}: {evidence.why}"
             self._later_epoch = max(self._later_epoch, reply.epoch.number)
         if not later and evidence.of == "restored":

@@ -1,0 +1,31 @@
+"""A client that can no longer withdraw its value says so, and everybody starts anew; nobody else makes it happen."""
+
+from tests.ledger.job import Job
+
+
+def test_a_lost_disk_is_told_at_the_greeting() -> None:
+    job = Job("a", "b")
+    job.round({"a": [1, 2], "b": [10, 20]})
+    job.disks["a"].files.clear()
+    assert job.greet("a").outcome == "lost"
+    job.close()
+    assert (job.ledger.epoch.number, job.total) == (2, [0, 0])
+    assert job.round({"a": [3, 4], "b": [30, 40]}) == ["taken", "taken"]
+    assert job.total == [33, 44]
+
+
+def test_a_lost_disk_is_told_when_asked() -> None:
+    job = Job("a")
+    job.round({"a": [1, 2]})
+    job.disks["a"].files.clear()
+    assert job.round({"a": [3, 4]}) == ["lost"]
+    assert (job.ledger.epoch.number, job.total) == (2, [0, 0])
+
+
+def test_a_late_greeting_raises_no_alarm() -> None:
+    """What it held when it was sent is not what it holds now."""
+    job = Job("a")
+    late = job.hello("a")
+    job.round({"a": [1, 2]})
+    assert job.ledger.greet(late).outcome == "hello"
+    assert not job.ledger.needs_resync
