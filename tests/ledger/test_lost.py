@@ -29,3 +29,20 @@ def test_a_late_greeting_raises_no_alarm() -> None:
     job.round({"a": [1, 2]})
     assert job.ledger.greet(late).outcome == "hello"
     assert not job.ledger.needs_resync
+
+
+def test_a_disk_set_back_that_made_another_value_under_the_same_ticket_is_found_out() -> None:
+    """Ticket 1 is answered with [1, 2], which counts; the disk is set back and answers a copy of the same instruction
+    with [5, 6]. A difference from [5, 6] would leave [1, 2] - [5, 6] in the sum for ever.
+    """
+    job = Job("a", "b")
+    job.round({"b": [10, 20]})
+    instruction = job.ask("a")
+    empty = dict(job.disks["a"].files)
+    assert job.ledger.take(job.obey(instruction, 1, 2)).outcome == "taken"
+    job.close()
+    job.disks["a"].files = empty
+    assert job.ledger.take(job.obey(instruction, 5, 6)).outcome == "refused"
+    assert job.round({"a": [7, 8]}) == ["lost"]
+    assert job.round({"a": [7, 8], "b": [10, 20]}) == ["taken", "taken"]
+    assert job.total == [17, 28]

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedlatest.errors import DeclinedError, FedlatestError
 from fedlatest.ledger.messages import Instruction, Reply, Ticket, digest_of
-from fedlatest.ledger.store import ClientStore, Held
+from fedlatest.ledger.store import ClientStore, Held, Slot
 from fedlatest.ledger.units import Vector
 
 
@@ -75,10 +75,10 @@ def _obey(
     newest = held.slots[-1] if held.slots else None
     if instruction.epoch != held.epoch:  # a new epoch: nothing of the old one is in the sum
         held = replace(held, epoch=instruction.epoch, seen=0, slots=())
-    known = {slot.ticket: slot for slot in held.slots}
     base = instruction.applied
     differences = instruction.settings.get("memory", "client") == "client"
-    if differences and base is not None and base not in known:
+    if differences and base is not None and Slot(base, instruction.value) not in held.slots:
+        held = replace(held, slots=tuple(slot for slot in held.slots if slot.ticket != base))
         return _reply("lost", instruction, held, why=f"ticket {base.number} is in the sum, but its value is not here")
     if _is_pending(instruction.ticket, held):  # asked twice: say the same again
         value = store.value(instruction.job, instruction.ticket)

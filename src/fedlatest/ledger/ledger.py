@@ -144,7 +144,8 @@ class Ledger:
                 assert member is not None, "only members are asked"
                 ticket = Ticket((member.issued.number if member.issued else 0) + 1, self._token())
                 self.roster.issue(client, ticket)
-                given[client] = self.instruction(client, ask, ticket=ticket, applied=member.applied)
+                in_sum = {"applied": member.applied, "value": member.digest}
+                given[client] = self.instruction(client, ask, ticket=ticket, **in_sum)
         return given
 
     def instruction(self, client: str, ask: Ask, **more: Any) -> Instruction:
