@@ -1,5 +1,9 @@
 """Joining, leaving, coming back and being given up."""
 
+from dataclasses import replace
+
+import pytest
+
 from tests.ledger.job import Job
 
 
@@ -23,3 +27,24 @@ def test_a_job_that_is_not_known_can_be_neither_left_nor_returned_to() -> None:
     job = Job("a")
     assert not job.store("a").leave("f" * 32)
     assert not job.store("a").stay("f" * 32)
+
+
+def test_a_wish_to_leave_does_not_turn_an_upload_into_a_goodbye() -> None:
+    """The answer [3, 4] to an instruction is repeated after the wish: it is still an upload, and the goodbye follows."""
+    job = Job("a")
+    job.round({"a": [1, 2]})
+    instruction = job.ask("a")
+    job.obey(instruction, 3, 4)  # lost
+    job.store("a").leave(job.ledger.job)
+    assert job.ledger.take(job.obey(instruction, 5, 6)).outcome == "taken"
+    job.close()
+    assert job.total == [3, 4]
+    assert job.round({"a": [5, 6]}) == ["left"]
+    assert job.total == [0, 0]
+
+
+@pytest.mark.parametrize("memory", ["client", "server"])
+def test_a_goodbye_that_leaves_something_behind_is_refused(memory: str) -> None:
+    job = Job("a", memory=memory)
+    reply = replace(job.obey(job.ask("a"), 1, 2), say="goodbye")
+    assert job.ledger.take(reply) == ("refused", "it says goodbye and leaves a value behind")

@@ -54,6 +54,10 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
         raise ProtocolError(f"its vector is {seen}, not {ON_THE_WIRE}[{layout.size}]")
     if digest_of(vector) != reply.digest:
         raise ProtocolError("its vector does not have the digest that its header names")
+    if reply.base is None and reply.value != reply.digest:
+        raise ProtocolError("its vector is a whole value, but not the one that its header names")
+    if reply.say == "goodbye" and reply.value != digest_of(np.zeros_like(vector)):
+        raise ProtocolError("it says goodbye and leaves a value behind")
     if config.clip_norm is not None:
         # A value is within the limit, a difference of two within twice; rounding moves each number by half a unit.
         most = (config.clip_norm + config.unit * math.sqrt(layout.size)) * (2 if by_difference else 1)

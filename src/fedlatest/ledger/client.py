@@ -101,12 +101,13 @@ def _obey(
 def _upload(store: ClientStore, instruction: Instruction, held: Held, base: Ticket | None, done: Trained) -> Reply:
     before = store.value(instruction.job, base) if base is not None else np.int32(0)
     vector = (done.value - before).astype(np.int32, copy=False)
+    leaves = held.leaving and not done.value.any()  # not if this repeats what was said before the wish to leave
     return _reply(
-        "goodbye" if held.leaving else "upload",
+        "goodbye" if leaves else "upload",
         instruction,
         held,
         base=base,
-        trained=instruction.ask == "train" and not held.leaving,
+        trained=instruction.ask == "train" and not leaves,
         weight=done.weight,
         digest=digest_of(vector),
         value=digest_of(done.value),
