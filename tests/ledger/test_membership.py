@@ -48,3 +48,18 @@ def test_a_goodbye_that_leaves_something_behind_is_refused(memory: str) -> None:
     job = Job("a", memory=memory)
     reply = replace(job.obey(job.ask("a"), 1, 2), say="goodbye")
     assert job.ledger.take(reply) == ("refused", "it says goodbye and leaves a value behind")
+
+
+def test_a_ticket_dies_with_the_membership() -> None:
+    """b's upload counts, b is given up, comes back: the same upload once more must not count again."""
+    job = Job("b", memory="server")
+    reply = job.obey(job.ask("b"), 10, 20)
+    assert job.ledger.take(reply).outcome == "taken"
+    job.close()
+    job.time = 100.0
+    assert job.ledger.expire(seconds=50.0) == ["b"]
+    assert job.total == [0, 0]
+    assert job.greet("b").outcome == "joined"
+    assert job.ledger.take(reply) == ("refused", "it bears ticket 1; the last one was 2")
+    assert job.round({"b": [1, 2]}) == ["taken"]
+    assert job.total == [1, 2]
