@@ -136,10 +136,16 @@ class Ledger:
     # A round
 
     def issue(self, clients: Sequence[str], ask: Ask = "train") -> dict[str, Instruction]:
-        """Hand each client a fresh ticket, durably, before it is told of it."""
+        """Hand each client a fresh ticket, durably, before it is told of it.
+
+        A client whose reply is already in the open round is left out: asked again, it would drop the value that is about
+        to count.
+        """
         given: dict[str, Instruction] = {}
         with self._writing():
             for client in clients:
+                if client in self._taken:
+                    continue
                 member = self.roster.member(client)
                 assert member is not None, "only members are asked"
                 ticket = Ticket((member.issued.number if member.issued else 0) + 1, self._token())
