@@ -30,7 +30,7 @@ def test_a_job_that_is_not_known_can_be_neither_left_nor_returned_to() -> None:
 
 
 def test_a_wish_to_leave_does_not_turn_an_upload_into_a_goodbye() -> None:
-    """The answer [3, 4] to an instruction is repeated after the wish: it is still an upload, and the goodbye follows."""
+    """The answer [3, 4] to an instruction is repeated after the wish: it is still an upload; the goodbye follows."""
     job = Job("a")
     job.round({"a": [1, 2]})
     instruction = job.ask("a")

@@ -42,7 +42,7 @@ def test_what_is_not_named_is_swept_away() -> None:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", [0, 1, 2])
 def test_a_crash_leaves_the_old_value_or_the_new_one(write: int, after: bool) -> None:
-    """Writes: the new value, the state, the removal of the old value. The state is where the new one begins to count."""
+    """Writes: the new value, the state, the removal of the old value. With the state the new one begins to count."""
     disk = FlakyDisk()
     store = ClientStore(disk)
     store.keep(JOB, HELD, FIRST, ONE)

@@ -138,8 +138,8 @@ class Ledger:
     def issue(self, clients: Sequence[str], ask: Ask = "train") -> dict[str, Instruction]:
         """Hand each client a fresh ticket, durably, before it is told of it.
 
-        A client whose reply is already in the open round is left out: asked again, it would drop the value that is about
-        to count.
+        A client whose reply is already in the open round is left out: asked again, it would drop the value that is
+        about to count.
         """
         given: dict[str, Instruction] = {}
         with self._writing():

@@ -1,8 +1,8 @@
 """What server and client say to each other, whatever carries it: a text header, and for an upload a vector.
 
 The server hands a client a *ticket* with each instruction; an upload counts if it bears the ticket that the client was
-handed last. `applied` is the ticket of the value that is in the sum, and the base of the difference that comes back; its
-digest goes with it, because a disk that was set back may have made another value under the same ticket.
+handed last. `applied` is the ticket of the value that is in the sum, and the base of the difference that comes back;
+its digest goes with it, because a disk that was set back may have made another value under the same ticket.
 """
 
 import dataclasses
