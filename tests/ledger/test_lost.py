@@ -46,3 +46,13 @@ def test_a_disk_set_back_that_made_another_value_under_the_same_ticket_is_found_
     assert job.round({"a": [7, 8]}) == ["lost"]
     assert job.round({"a": [7, 8], "b": [10, 20]}) == ["taken", "taken"]
     assert job.total == [17, 28]
+
+
+def test_a_greeting_from_before_a_new_epoch_raises_no_alarm() -> None:
+    job = Job("a")
+    late = job.ledger.instruction("a", "hello")
+    job.ledger.resync()
+    job.round({"a": [1, 2]})
+    reply = job.obey(late)
+    assert reply.say == "ahead"
+    assert job.ledger.greet(reply).outcome == "hello"

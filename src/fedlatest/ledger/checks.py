@@ -99,7 +99,8 @@ def highest_ticket(reply: Reply) -> int:
 
 def _never_issued(reply: Reply, member: Member) -> bool:
     last = member.issued.number if member.issued else 0
-    if highest_ticket(reply) > last or (reply.say == "ahead" and highest_ticket(reply) == last):
+    knows_another = reply.say == "ahead" and reply.ticket is not None  # of the number that it was handed
+    if highest_ticket(reply) > last or (knows_another and highest_ticket(reply) == last):
         return True
     return any(ticket.number == last and ticket != member.issued for ticket in reply.held)
 
