@@ -42,7 +42,7 @@ class FlakyConnection(sqlite3.Connection):
         self.fuse = Fuse()
         self.deaths: Counter[str] = Counter()
 
-    def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
         word = statement.lstrip()[:6].rstrip()
         if word in ("SELECT", "PRAGMA", "ROLLBA") or not self.fuse.burn():
             return super().execute(statement, values)

@@ -58,7 +58,7 @@ class Job:
 
     def round(self, values: dict[str, Sequence[int]]) -> list[str]:
         """A whole round; what became of each upload."""
-        outcomes = [self.upload(client, *value).outcome for client, value in values.items()]
+        outcomes: list[str] = [self.upload(client, *value).outcome for client, value in values.items()]
         self.close()
         return outcomes
 
@@ -66,7 +66,7 @@ class Job:
     def total(self) -> list[int]:
         """The sum in memory, which must be that in the file."""
         assert self.ledger.total.tolist() == self.database.get_arrays("sum")["total"].tolist()
-        return self.ledger.total.tolist()
+        return [int(number) for number in self.ledger.total]
 
     def _token(self) -> str:
         self.num_tokens += 1

@@ -64,6 +64,8 @@ class Ledger:
             raise LedgerError(f"the ledger's schema is {schema}, this version reads {SCHEMA}")
         self.config = JobConfig(**json.loads(config))
         self.layout = Layout(tuple(Place(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout)))
+        self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
+        self._settings = {**self.config.as_dict(), "size": self.layout.size}
         [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
         self.epoch = Epoch(number, epoch_token)
         self.total: Total = database.get_arrays("sum")["total"]
@@ -156,9 +158,8 @@ class Ledger:
 
     def instruction(self, client: str, ask: Ask, **more: Any) -> Instruction:
         """An instruction of this job; a hello needs no ticket."""
-        settings = {**self.config.as_dict(), "size": self.layout.size}
-        about = (self.job, self.epoch, self.config.hash, self.layout.hash)
-        return Instruction(ask, *about, client, self.round, settings=settings, **more)
+        about = (self.job, self.epoch, self._config_hash, self._layout_hash)
+        return Instruction(ask, *about, client, self.round, settings=self._settings, **more)
 
     def take(self, reply: Reply) -> Verdict:
         """Take a reply into the open round, or refuse it; nothing of an upload is durable before `close`."""
@@ -168,7 +169,7 @@ class Ledger:
         if reply.client in self._taken:
             return Verdict("refused", "its ticket was used already")
         try:
-            check_addressed(reply, member, job=self.job, config=self.config.hash, layout=self.layout.hash)
+            check_addressed(reply, member, job=self.job, config=self._config_hash, layout=self._layout_hash)
             if reply.say in ("lost", "ahead"):
                 return self._look_at(reply, member) or Verdict("failed", reply.why)
             if reply.say not in ("upload", "goodbye"):
