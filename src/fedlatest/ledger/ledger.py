@@ -59,22 +59,18 @@ class Ledger:
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self.database, self.roster, self.clock, self._token = database, Roster(database), clock, token
-        [(self.job, schema, config, layout)] = database.rows("SELECT id, schema, config, layout FROM job")
-        if schema != SCHEMA:
-            raise LedgerError(f"the ledger's schema is {schema}, this version reads {SCHEMA}")
-        self.config = JobConfig(**json.loads(config))
-        self.layout = Layout(tuple(Place(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout)))
+        self.job, self.config, self.layout = _read_job(database)
         self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
         self._settings = {**self.config.as_dict(), "size": self.layout.size}
-        [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
+        self._boot = token()
+        with database.write():  # take over, then read: from here on nobody else changes anything
+            database.execute("UPDATE state SET boot = ?", self._boot)
+            [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
+            self.total: Total = database.get_arrays("sum")["total"]
         self.epoch = Epoch(number, epoch_token)
-        self.total: Total = database.get_arrays("sum")["total"]
         self.needs_resync = ""
         self._later_epoch = 0
         self._forget_round()
-        self._boot = token()
-        with database.write():
-            database.execute("UPDATE state SET boot = ?", self._boot)
 
     @classmethod
     def open(
@@ -93,14 +89,14 @@ class Ledger:
         database = path if isinstance(path, Database) else Database.open(path)
         if database.is_new:
             _begin(database, config, layout, arrays())
-        ledger = cls(database, **options)
+        _, its_config, its_layout = _read_job(database)
         for name, there, here in (
-            ("config", ledger.config.hash, config.hash),
-            ("model layout", ledger.layout.hash, layout.hash),
+            ("config", its_config.hash, config.hash),
+            ("model layout", its_layout.hash, layout.hash),
         ):
             if there != here:
                 raise LedgerError(f"the job was begun with the {name} {there}, this is {here}: use another job folder")
-        return ledger
+        return cls(database, **options)
 
     def members(self) -> list[Member]:
         """The clients that belong to the job, by number."""
@@ -305,9 +301,19 @@ def _owner(member: Member) -> str:
     return f"client {member.number}"
 
 
+def _read_job(database: Database) -> tuple[str, JobConfig, Layout]:
+    [(job, schema, config, layout)] = database.rows("SELECT id, schema, config, layout FROM job")
+    if schema != SCHEMA:
+        raise LedgerError(f"the ledger's schema is {schema}, this version reads {SCHEMA}")
+    places = (Place(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout))
+    return job, JobConfig(**json.loads(config)), Layout(tuple(places))
+
+
 def _begin(database: Database, config: JobConfig, layout: Layout, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     places = json.dumps([list(place) for place in layout.places])
     with database.write():
+        if not database.is_new:  # another server was quicker
+            return
         for statement in TABLES.split(";"):
             database.execute(statement)
         about = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), places, time.time())
