@@ -53,7 +53,7 @@ def test_a_server_goes_on_from_what_another_wrote_while_it_was_starting(tmp_path
 @pytest.mark.parametrize("wrong", [{"config": JobConfig("other")}, {"layout": OTHER}])
 def test_a_server_with_another_job_is_refused_and_shuts_nobody_out(wrong: dict[str, Any]) -> None:
     job = Job("a")
-    there = {"config": job.config, "layout": LAYOUT}
+    there: dict[str, Any] = {"config": job.config, "layout": LAYOUT}
     [(name, seen)] = wrong.items()
     with pytest.raises(LedgerError, match=f"{there[name].hash}, this is {seen.hash}"):
         Ledger.open(job.database, arrays=lambda: ARRAYS, **{**there, **wrong})

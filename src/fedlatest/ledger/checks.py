@@ -20,8 +20,8 @@ class Evidence(NamedTuple):
     why: str
 
 
-def check_addressed(reply: Reply, member: Member, *, job: str, config: str, layout: str) -> None:
-    """A reply must be to the last thing that this job asked of this client."""
+def check_job(reply: Reply, *, job: str, config: str, layout: str) -> None:
+    """A reply must be to this job."""
     for name, there, here in (
         ("job", reply.job, job),
         ("config", reply.config, config),
@@ -29,6 +29,10 @@ def check_addressed(reply: Reply, member: Member, *, job: str, config: str, layo
     ):
         if there != here:
             raise ProtocolError(f"its {name} is {there}, the job's {here}{f' ({reply.why})' if reply.why else ''}")
+
+
+def check_ticket(reply: Reply, member: Member) -> None:
+    """A reply must be to the last thing that was asked of this client."""
     if reply.ticket is not None and reply.ticket == member.applied:
         raise ProtocolError(f"ticket {reply.ticket.number} was used already")
     if reply.ticket is None or reply.ticket != member.issued:

@@ -21,7 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import LedgerError, ProtocolError
-from fedlatest.ledger.checks import check_addressed, check_upload, highest_ticket, lacks_base, look_for_evidence
+from fedlatest.ledger.checks import (
+    check_job,
+    check_ticket,
+    check_upload,
+    highest_ticket,
+    lacks_base,
+    look_for_evidence,
+)
 from fedlatest.ledger.config import JobConfig
 from fedlatest.ledger.database import SCHEMA, TABLES, Database
 from fedlatest.ledger.layout import Arrays, Layout, Place
@@ -110,6 +117,12 @@ class Ledger:
 
     def greet(self, reply: Reply) -> Verdict:
         """Let a client in, or recognise it; says if what it holds does not fit the ledger."""
+        try:
+            self._check_job(reply)
+        except ProtocolError as error:
+            return Verdict("refused", str(error))
+        if reply.say not in ("hello", "ahead"):
+            return Verdict("failed", reply.why)
         known = self.roster.member(reply.client)
         if reply.why == "leaving" and (known is None or known.applied is None):
             if known is not None and known.client not in self._taken:
@@ -165,7 +178,8 @@ class Ledger:
         if reply.client in self._taken:
             return Verdict("refused", "its ticket was used already")
         try:
-            check_addressed(reply, member, job=self.job, config=self._config_hash, layout=self._layout_hash)
+            self._check_job(reply)
+            check_ticket(reply, member)
             if reply.say in ("lost", "ahead"):
                 return self._look_at(reply, member) or Verdict("failed", reply.why)
             if reply.say not in ("upload", "goodbye"):
@@ -217,6 +231,9 @@ class Ledger:
         self._dismiss([], resync=True)
 
     # How
+
+    def _check_job(self, reply: Reply) -> None:
+        check_job(reply, job=self.job, config=self._config_hash, layout=self._layout_hash)
 
     def _look_at(self, reply: Reply, member: Member | None) -> Verdict | None:
         evidence = look_for_evidence(reply, member, epoch=self.epoch, round=self.round, config=self.config)
