@@ -4,16 +4,17 @@ A value is on the client's disk before its difference leaves, and a value stays 
 one is in the sum. So whatever is lost on the way, the next contact finds a base that both sides know.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlatest.errors import DeclinedError, FedlatestError
+from fedlatest.errors import ConfigError, DeclinedError, FedlatestError
 from fedlatest.ledger.messages import Instruction, Reply, Ticket, digest_of
 from fedlatest.ledger.store import ClientStore, Held, Slot
-from fedlatest.ledger.units import Vector
+from fedlatest.ledger.units import MOST_UNITS, ON_THE_WIRE, Vector
 
 
 class Trained(NamedTuple):
@@ -91,11 +92,23 @@ def _obey(
             raise DeclinedError("nothing is kept here that could be sent again")
         done = Trained(store.value(instruction.job, newest.ticket), weight, {})
     else:
-        done = train()
+        done = _sound(train(), instruction.settings["size"])
     kept = tuple(slot for slot in held.slots if differences and slot.ticket == base)
     held = replace(held, seen=instruction.ticket.number, slots=kept, weight=done.weight)
     store.keep(instruction.job, held, instruction.ticket, done.value)
     return _upload(store, instruction, held, base if differences else None, done)
+
+
+def _sound(done: Trained, size: int) -> Trained:
+    """What training yields, if differences of it fit the wire; beyond that they would wrap around in silence."""
+    value = np.asarray(done.value)
+    if value.dtype != ON_THE_WIRE or value.shape != (size,):
+        raise ConfigError(f"training yielded {value.dtype}{list(value.shape)}, not {ON_THE_WIRE}[{size}]")
+    if size and max(int(value.max()), -int(value.min())) > MOST_UNITS:
+        raise ConfigError(f"a value is beyond {MOST_UNITS} units")
+    if not 0 < done.weight < math.inf:
+        raise ConfigError(f"weight={done.weight}: a client weighs more than 0, and finitely")
+    return Trained(value, float(done.weight), {name: float(number) for name, number in done.metrics.items()})
 
 
 def _upload(store: ClientStore, instruction: Instruction, held: Held, base: Ticket | None, done: Trained) -> Reply:
