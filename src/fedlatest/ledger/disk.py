@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedlatest.errors import LedgerError
-from fedlatest.runs.files import DRAFT, sync, write_atomically
+from fedlatest.runs.files import sync, write_atomically
 
 
 class Disk(Protocol):
@@ -60,9 +60,8 @@ class Folder:
         (self.path / name).unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """The files in a folder below this one, drafts of a write that a crash cut short left out."""
-        found = (self.path / folder).glob("*")
-        return sorted(f"{folder}/{path.name}" for path in found if path.suffix != DRAFT)
+        """The files in a folder below this one, with the drafts of writes that a crash cut short."""
+        return sorted(f"{folder}/{path.name}" for path in (self.path / folder).glob("*"))
 
 
 def durable_id(disk: Disk) -> str:
