@@ -46,9 +46,12 @@ class Folder:
     def put(self, name: str, content: bytes) -> None:
         """Write beside the file, force it to the disk, then take its place."""
         path = self.path / name
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True)
-            sync(path.parent.parent)
+        try:
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True)
+                sync(path.parent.parent)
+        except OSError as error:
+            raise LedgerError(f"{path.parent}: cannot be made ({error.strerror})") from error
 
         def write(draft: Path) -> None:
             draft.write_bytes(content)
