@@ -20,7 +20,7 @@ def test_a_write_is_forced_to_the_disk_before_it_takes_its_place(
     real_fsync, real_replace, real_write = os.fsync, os.replace, Path.write_bytes
 
     def fsync(descriptor: int) -> None:
-        done.append(f"fsync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        done.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
         real_fsync(descriptor)
 
     def replace(draft: Path, path: Path) -> Path:
