@@ -1,12 +1,15 @@
 """The layout: a name for a model's shape that is the same everywhere, and the way to one vector and back."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from fedlatest.errors import ConfigError
 from fedlatest.ledger import Layout
 
-MODEL = {
+MODEL: dict[str, npt.NDArray[Any]] = {
     "weight": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),
     "steps": np.array(7, np.int64),
     "bias": np.array([0.5], np.float64),
@@ -52,6 +55,6 @@ def test_another_model_is_refused_by_both_names() -> None:
 
 
 @pytest.mark.parametrize("array", [np.array(["a"]), np.array([True]), np.array([1j])])
-def test_a_model_is_made_of_numbers(array: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_a_model_is_made_of_numbers(array: npt.NDArray[Any]) -> None:
     with pytest.raises(ConfigError, match="array x is of type"):
         Layout.of({"x": array})

@@ -1,6 +1,7 @@
 """Units: rounded to the nearest, bounded so that a difference of two fits 32 bits."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ def test_the_largest_value_fits_and_the_next_does_not() -> None:
     units = to_units(most, 1.0)
     assert units.tolist() == [MOST_UNITS, -MOST_UNITS]
     assert int(units[0]) - int(units[1]) < 2**31
-    with pytest.raises(ConfigError, match="unit=1: the update reaches 1.07e"):
+    with pytest.raises(ConfigError, match=r"unit=1: the update reaches 1\.07e"):
         to_units(most + 1.0, 1.0)
 
 
@@ -32,7 +33,7 @@ def test_what_is_not_finite_is_not_rounded(bad: float) -> None:
 
 
 @given(arrays.arrays(np.float32, 5, elements=st.floats(-1000, 1000, width=32)))
-def test_a_value_moves_by_half_a_unit_at_most(values: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_a_value_moves_by_half_a_unit_at_most(values: npt.NDArray[np.float32]) -> None:
     unit = 2.0**-16
     assert np.abs(to_units(values, unit) * unit - values).max() <= unit / 2
 
