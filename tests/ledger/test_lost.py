@@ -1,5 +1,6 @@
 """A client that can no longer withdraw its value says so, and everybody starts anew; nobody else makes it happen."""
 
+from tests.ledger.faults import FlakyDisk
 from tests.ledger.job import Job
 
 
@@ -56,3 +57,42 @@ def test_a_greeting_from_before_a_new_epoch_raises_no_alarm() -> None:
     reply = job.obey(late)
     assert reply.say == "ahead"
     assert job.ledger.greet(reply).outcome == "hello"
+
+
+def test_two_devices_under_one_name_are_found_out() -> None:
+    """A clone of a's disk answers the same instruction with another value. Whichever of the two is asked next and does
+    not hold the value that counted says so; at no time is the sum wrong.
+    """
+    job = Job("a")
+    job.round({"a": [1, 2]})
+    instruction = job.ask("a")
+    first, clone = FlakyDisk(), FlakyDisk()
+    first.files, clone.files = dict(job.disks["a"].files), dict(job.disks["a"].files)
+    replies = []
+    for disk, value in ((first, [3, 4]), (clone, [5, 6])):
+        job.disks["a"] = disk
+        replies.append(job.obey(instruction, *value))
+    assert [job.ledger.take(reply).outcome for reply in replies] == ["taken", "refused"]
+    job.close()
+    assert job.total == [3, 4]
+    assert job.round({"a": [9, 9]}) == ["lost"]  # the clone
+    assert job.total == [0, 0]
+
+
+def test_an_upload_from_before_a_new_epoch_does_not_count() -> None:
+    job = Job("a", "b")
+    job.round({"a": [1, 2], "b": [10, 20]})
+    late = job.obey(job.ask("a"), 3, 4)
+    job.ledger.resync()
+    assert job.ledger.take(late) == ("refused", "it is of epoch 1, not 2")
+    assert job.round({"a": [5, 6]}) == ["taken"]
+    assert job.total == [5, 6]
+
+
+def test_a_server_that_keeps_the_values_needs_no_disk_of_its_clients() -> None:
+    job = Job("a", "b", memory="server")
+    job.round({"a": [1, 2], "b": [10, 20]})
+    job.disks["a"].files.clear()
+    assert job.greet("a").outcome == "hello"
+    assert job.round({"a": [3, 4]}) == ["taken"]
+    assert (job.total, job.ledger.epoch.number) == ([13, 24], 1)

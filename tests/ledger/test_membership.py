@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.ledger.faults import FlakyDisk
 from tests.ledger.job import Job
 
 
@@ -63,3 +64,55 @@ def test_a_ticket_dies_with_the_membership() -> None:
     assert job.ledger.take(reply) == ("refused", "it bears ticket 1; the last one was 2")
     assert job.round({"b": [1, 2]}) == ["taken"]
     assert job.total == [1, 2]
+
+
+@pytest.mark.parametrize("memory", ["client", "server"])
+def test_a_goodbye_that_is_lost_is_said_again(memory: str) -> None:
+    job = Job("a", "b", memory=memory)
+    job.round({"a": [1, 2], "b": [10, 20]})
+    job.store("b").leave(job.ledger.job)
+    lost = job.obey(job.ask("b"), 9, 9)
+    assert lost.say == "goodbye"
+    again = job.obey(job.ask("b"), 9, 9)
+    assert [job.ledger.take(reply).outcome for reply in (lost, again)] == ["refused", "left"]
+    job.close()
+    assert job.total == [1, 2]
+    job.store("b").stay(job.ledger.job)
+    assert job.greet("b").outcome == "joined"
+    assert job.ledger.take(again).outcome == "refused"  # a copy must not send it away again
+    assert job.round({"b": [30, 40]}) == ["taken"]
+    assert job.total == [31, 42]
+
+
+def test_a_client_that_never_counted_leaves_at_the_greeting() -> None:
+    job = Job("a")
+    job.store("a").leave(job.ledger.job)
+    assert job.store("a").load(job.ledger.job) is None  # it knows nothing of the job yet
+    job.obey(job.ask("a"), 1, 2)  # lost
+    job.store("a").leave(job.ledger.job)
+    assert job.greet("a") == ("left", "it had asked to leave")
+    assert job.ledger.members() == []
+
+
+def test_a_wish_to_leave_while_an_upload_is_in_the_open_round_waits() -> None:
+    job = Job("a")
+    job.upload("a", 1, 2)
+    job.store("a").leave(job.ledger.job)
+    job.greet("a")
+    job.close()
+    assert job.total == [1, 2]
+    assert job.round({"a": [3, 4]}) == ["left"]
+    assert job.total == [0, 0]
+
+
+def test_numbers_are_for_life() -> None:
+    job = Job("a", "b")
+    job.store("a").leave(job.ledger.job)
+    job.round({"a": [1, 2]})
+    job.store("a").leave(job.ledger.job)
+    job.round({"a": [1, 2]})
+    job.disks["c"] = FlakyDisk()
+    job.greet("c")
+    job.store("a").stay(job.ledger.job)
+    job.greet("a")
+    assert [(member.client, member.number) for member in job.ledger.members()] == [("a", 0), ("b", 1), ("c", 2)]
