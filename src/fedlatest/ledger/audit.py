@@ -38,16 +38,19 @@ def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
         raise LedgerError(f"{path}: there is no ledger")
     database = Database.open(path)
     try:
-        [(job,)] = database.rows("SELECT id FROM job")
-        [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
-        [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
-        members = Roster(database).members()
-        counted = [member for member in members if member.applied is not None]
-        if memory == "server":
-            values = {member.client: database.get_arrays(f"client {member.number}").get("value") for member in counted}
-        else:
-            values = _from_stores(job, counted, stores)
-        rest = database.get_arrays("sum")["total"].copy()
+        if database.is_new:
+            raise LedgerError(f"{path}: there is no ledger")
+        with database.read():
+            [(job,)] = database.rows("SELECT id FROM job")
+            [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
+            [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
+            members = Roster(database).members()
+            counted = [member for member in members if member.applied is not None]
+            if memory == "server":
+                values = {m.client: database.get_arrays(f"client {m.number}").get("value") for m in counted}
+            else:
+                values = _from_stores(job, counted, stores)
+            rest = database.get_arrays("sum")["total"].copy()
     finally:
         database.close()
     if memory == "none":

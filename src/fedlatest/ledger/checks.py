@@ -20,8 +20,8 @@ class Evidence(NamedTuple):
     why: str
 
 
-def check_addressed(reply: Reply, member: Member, *, job: str, config: str, layout: str) -> None:
-    """A reply must be to the last thing that this job asked of this client."""
+def check_job(reply: Reply, *, job: str, config: str, layout: str) -> None:
+    """A reply must be to this job."""
     for name, there, here in (
         ("job", reply.job, job),
         ("config", reply.config, config),
@@ -29,6 +29,10 @@ def check_addressed(reply: Reply, member: Member, *, job: str, config: str, layo
     ):
         if there != here:
             raise ProtocolError(f"its {name} is {there}, the job's {here}{f' ({reply.why})' if reply.why else ''}")
+
+
+def check_ticket(reply: Reply, member: Member) -> None:
+    """A reply must be to the last thing that was asked of this client."""
     if reply.ticket is not None and reply.ticket == member.applied:
         raise ProtocolError(f"ticket {reply.ticket.number} was used already")
     if reply.ticket is None or reply.ticket != member.issued:
@@ -54,6 +58,10 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
         raise ProtocolError(f"its vector is {seen}, not {ON_THE_WIRE}[{layout.size}]")
     if digest_of(vector) != reply.digest:
         raise ProtocolError("its vector does not have the digest that its header names")
+    if reply.base is None and reply.value != reply.digest:
+        raise ProtocolError("its vector is a whole value, but not the one that its header names")
+    if reply.say == "goodbye" and reply.value != digest_of(np.zeros_like(vector)):
+        raise ProtocolError("it says goodbye and leaves a value behind")
     if config.clip_norm is not None:
         # A value is within the limit, a difference of two within twice; rounding moves each number by half a unit.
         most = (config.clip_norm + config.unit * math.sqrt(layout.size)) * (2 if by_difference else 1)
@@ -62,7 +70,9 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
             raise ProtocolError(f"its norm is {length:.4g}, above {most:.4g}")
 
 
-def look_for_evidence(reply: Reply, member: Member | None, *, epoch: Epoch, config: JobConfig) -> Evidence | None:
+def look_for_evidence(
+    reply: Reply, member: Member | None, *, epoch: Epoch, round: int, config: JobConfig
+) -> Evidence | None:
     """Whether what a client holds shows that its disk, or the server's ledger, went back in time."""
     if reply.epoch.number > epoch.number or (reply.epoch.number == epoch.number and reply.epoch != epoch):
         why = f"it knows epoch {reply.epoch.number}, this ledger is at {epoch.number}"
@@ -72,14 +82,18 @@ def look_for_evidence(reply: Reply, member: Member | None, *, epoch: Epoch, conf
     if _never_issued(reply, member):
         why = f"it knows ticket {highest_ticket(reply)}, which this ledger never issued"
         return Evidence("restored", f"{why}: the ledger was restored from a backup")
-    if lacks_base(reply, member, config):
+    if lacks_base(reply, member, round=round, config=config):
         return Evidence("lost", "the value that is in the sum is no longer on its disk")
     return None
 
 
-def lacks_base(reply: Reply, member: Member, config: JobConfig) -> bool:
-    """Whether a client can no longer withdraw its value from the sum."""
-    return config.memory == "client" and member.applied is not None and member.applied not in reply.held
+def lacks_base(reply: Reply, member: Member, *, round: int, config: JobConfig) -> bool:
+    """Whether a client can no longer withdraw its value from the sum.
+
+    A greeting that comes rounds late says nothing of that: other values are held by now.
+    """
+    is_late = reply.ticket is None and reply.round != round
+    return config.memory == "client" and not is_late and member.applied is not None and member.applied not in reply.held
 
 
 def highest_ticket(reply: Reply) -> int:
@@ -89,7 +103,8 @@ def highest_ticket(reply: Reply) -> int:
 
 def _never_issued(reply: Reply, member: Member) -> bool:
     last = member.issued.number if member.issued else 0
-    if highest_ticket(reply) > last or (reply.say == "ahead" and highest_ticket(reply) == last):
+    knows_another = reply.say == "ahead" and reply.ticket is not None  # of the number that it was handed
+    if highest_ticket(reply) > last or (knows_another and highest_ticket(reply) == last):
         return True
     return any(ticket.number == last and ticket != member.issued for ticket in reply.held)
 

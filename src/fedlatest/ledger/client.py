@@ -4,16 +4,17 @@ A value is on the client's disk before its difference leaves, and a value stays 
 one is in the sum. So whatever is lost on the way, the next contact finds a base that both sides know.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlatest.errors import DeclinedError, FedlatestError
+from fedlatest.errors import ConfigError, DeclinedError, FedlatestError
 from fedlatest.ledger.messages import Instruction, Reply, Ticket, digest_of
-from fedlatest.ledger.store import ClientStore, Held
-from fedlatest.ledger.units import Vector
+from fedlatest.ledger.store import ClientStore, Held, Slot
+from fedlatest.ledger.units import MOST_UNITS, ON_THE_WIRE, Vector
 
 
 class Trained(NamedTuple):
@@ -75,10 +76,10 @@ def _obey(
     newest = held.slots[-1] if held.slots else None
     if instruction.epoch != held.epoch:  # a new epoch: nothing of the old one is in the sum
         held = replace(held, epoch=instruction.epoch, seen=0, slots=())
-    known = {slot.ticket: slot for slot in held.slots}
     base = instruction.applied
     differences = instruction.settings.get("memory", "client") == "client"
-    if differences and base is not None and base not in known:
+    if differences and base is not None and Slot(base, instruction.value) not in held.slots:
+        held = replace(held, slots=tuple(slot for slot in held.slots if slot.ticket != base))
         return _reply("lost", instruction, held, why=f"ticket {base.number} is in the sum, but its value is not here")
     if _is_pending(instruction.ticket, held):  # asked twice: say the same again
         value = store.value(instruction.job, instruction.ticket)
@@ -91,22 +92,35 @@ def _obey(
             raise DeclinedError("nothing is kept here that could be sent again")
         done = Trained(store.value(instruction.job, newest.ticket), weight, {})
     else:
-        done = train()
+        done = _sound(train(), instruction.settings["size"])
     kept = tuple(slot for slot in held.slots if differences and slot.ticket == base)
     held = replace(held, seen=instruction.ticket.number, slots=kept, weight=done.weight)
     store.keep(instruction.job, held, instruction.ticket, done.value)
     return _upload(store, instruction, held, base if differences else None, done)
 
 
+def _sound(done: Trained, size: int) -> Trained:
+    """What training yields, if differences of it fit the wire; beyond that they would wrap around in silence."""
+    value = np.asarray(done.value)
+    if value.dtype != ON_THE_WIRE or value.shape != (size,):
+        raise ConfigError(f"training yielded {value.dtype}{list(value.shape)}, not {ON_THE_WIRE}[{size}]")
+    if size and max(int(value.max()), -int(value.min())) > MOST_UNITS:
+        raise ConfigError(f"a value is beyond {MOST_UNITS} units")
+    if not 0 < done.weight < math.inf:
+        raise ConfigError(f"weight={done.weight}: a client weighs more than 0, and finitely")
+    return Trained(value, float(done.weight), {name: float(number) for name, number in done.metrics.items()})
+
+
 def _upload(store: ClientStore, instruction: Instruction, held: Held, base: Ticket | None, done: Trained) -> Reply:
     before = store.value(instruction.job, base) if base is not None else np.int32(0)
     vector = (done.value - before).astype(np.int32, copy=False)
+    leaves = held.leaving and not done.value.any()  # not if this repeats what was said before the wish to leave
     return _reply(
-        "goodbye" if held.leaving else "upload",
+        "goodbye" if leaves else "upload",
         instruction,
         held,
         base=base,
-        trained=instruction.ask == "train" and not held.leaving,
+        trained=instruction.ask == "train" and not leaves,
         weight=done.weight,
         digest=digest_of(vector),
         value=digest_of(done.value),

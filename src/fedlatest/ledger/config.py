@@ -36,8 +36,9 @@ class JobConfig:
             raise ConfigError(f"seed={self.seed}: a seed is in 0 .. 2^32 - 1")
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON writes it."""
-        return {**asdict(self), "settings": dict(self.settings)}
+        """As JSON writes it; 10 and 10.0 are the same limit."""
+        clip_norm = None if self.clip_norm is None else float(self.clip_norm)
+        return {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
 
     @property
     def hash(self) -> str:

@@ -62,6 +62,15 @@ class Database:
                 self.connection.execute("ROLLBACK")
             raise
 
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """What is read inside is of one moment, whatever another connection writes meanwhile."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK")
+
     def execute(self, statement: str, *values: Any) -> int:
         """Execute a statement; how many rows it changed."""
         return self.connection.execute(statement, values).rowcount

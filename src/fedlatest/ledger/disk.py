@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedlatest.errors import LedgerError
-from fedlatest.runs.files import DRAFT, sync, write_atomically
+from fedlatest.runs.files import sync, write_atomically
 
 
 class Disk(Protocol):
@@ -46,9 +46,12 @@ class Folder:
     def put(self, name: str, content: bytes) -> None:
         """Write beside the file, force it to the disk, then take its place."""
         path = self.path / name
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True)
-            sync(path.parent.parent)
+        try:
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True)
+                sync(path.parent.parent)
+        except OSError as error:
+            raise LedgerError(f"{path.parent}: cannot be made ({error.strerror})") from error
 
         def write(draft: Path) -> None:
             draft.write_bytes(content)
@@ -60,9 +63,8 @@ class Folder:
         (self.path / name).unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """The files in a folder below this one, drafts of a write that a crash cut short left out."""
-        found = (self.path / folder).glob("*")
-        return sorted(f"{folder}/{path.name}" for path in found if path.suffix != DRAFT)
+        """The files in a folder below this one, with the drafts of writes that a crash cut short."""
+        return sorted(f"{folder}/{path.name}" for path in (self.path / folder).glob("*"))
 
 
 def durable_id(disk: Disk) -> str:

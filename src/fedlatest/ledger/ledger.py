@@ -21,7 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import LedgerError, ProtocolError
-from fedlatest.ledger.checks import check_addressed, check_upload, highest_ticket, lacks_base, look_for_evidence
+from fedlatest.ledger.checks import (
+    check_job,
+    check_ticket,
+    check_upload,
+    highest_ticket,
+    lacks_base,
+    look_for_evidence,
+)
 from fedlatest.ledger.config import JobConfig
 from fedlatest.ledger.database import SCHEMA, TABLES, Database
 from fedlatest.ledger.layout import Arrays, Layout, Place
@@ -61,20 +68,18 @@ class Ledger:
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self.database, self.roster, self.clock, self._token = database, Roster(database), clock, token
-        [(self.job, schema, config, layout)] = database.rows("SELECT id, schema, config, layout FROM job")
-        if schema != SCHEMA:
-            raise LedgerError(f"the ledger's schema is {schema}, this version reads {SCHEMA}")
-        self.config = JobConfig(**json.loads(config))
-        self.layout = Layout(tuple(Place(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout)))
-        [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
+        self.job, self.config, self.layout = _read_job(database)
+        self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
+        self._settings = {**self.config.as_dict(), "size": self.layout.size}
+        self._boot = token()
+        with database.write():  # take over, then read: from here on nobody else changes anything
+            database.execute("UPDATE state SET boot = ?", self._boot)
+            [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
+            self.total: Total = database.get_arrays("sum")["total"]
         self.epoch = Epoch(number, epoch_token)
-        self.total: Total = database.get_arrays("sum")["total"]
         self.needs_resync = ""
         self._later_epoch = 0
         self._forget_round()
-        self._boot = token()
-        with database.write():
-            database.execute("UPDATE state SET boot = ?", self._boot)
 
     @classmethod
     def open(
@@ -93,14 +98,14 @@ class Ledger:
         database = path if isinstance(path, Database) else Database.open(path)
         if database.is_new:
             _begin(database, config, layout, arrays())
-        ledger = cls(database, **options)
+        _, its_config, its_layout = _read_job(database)
         for name, there, here in (
-            ("config", ledger.config.hash, config.hash),
-            ("model layout", ledger.layout.hash, layout.hash),
+            ("config", its_config.hash, config.hash),
+            ("model layout", its_layout.hash, layout.hash),
         ):
             if there != here:
                 raise LedgerError(f"the job was begun with the {name} {there}, this is {here}: use another job folder")
-        return ledger
+        return cls(database, **options)
 
     def members(self) -> list[Member]:
         """The clients that belong to the job, by number."""
@@ -114,6 +119,12 @@ class Ledger:
 
     def greet(self, reply: Reply) -> Verdict:
         """Let a client in, or recognise it; says if what it holds does not fit the ledger."""
+        try:
+            self._check_job(reply)
+        except ProtocolError as error:
+            return Verdict("refused", str(error))
+        if reply.say not in ("hello", "ahead"):
+            return Verdict("failed", reply.why)
         known = self.roster.member(reply.client)
         if reply.why == "leaving" and (known is None or known.applied is None):
             if known is not None and known.client not in self._taken:
@@ -138,22 +149,28 @@ class Ledger:
     # A round
 
     def issue(self, clients: Sequence[str], ask: Ask = "train") -> dict[str, Instruction]:
-        """Hand each client a fresh ticket, durably, before it is told of it."""
+        """Hand each client a fresh ticket, durably, before it is told of it.
+
+        A client whose reply is already in the open round is left out: asked again, it would drop the value that is
+        about to count.
+        """
         given: dict[str, Instruction] = {}
         with self._writing():
             for client in clients:
+                if client in self._taken:
+                    continue
                 member = self.roster.member(client)
                 assert member is not None, "only members are asked"
                 ticket = Ticket((member.issued.number if member.issued else 0) + 1, self._token())
                 self.roster.issue(client, ticket)
-                given[client] = self.instruction(client, ask, ticket=ticket, applied=member.applied)
+                in_sum = {"applied": member.applied, "value": member.digest}
+                given[client] = self.instruction(client, ask, ticket=ticket, **in_sum)
         return given
 
     def instruction(self, client: str, ask: Ask, **more: Any) -> Instruction:
         """An instruction of this job; a hello needs no ticket."""
-        settings = {**self.config.as_dict(), "size": self.layout.size}
-        about = (self.job, self.epoch, self.config.hash, self.layout.hash)
-        return Instruction(ask, *about, client, self.round, settings=settings, **more)
+        about = (self.job, self.epoch, self._config_hash, self._layout_hash)
+        return Instruction(ask, *about, client, self.round, settings=self._settings, **more)
 
     def take(self, reply: Reply) -> Verdict:
         """Take a reply into the open round, or refuse it; nothing of an upload is durable before `close`."""
@@ -163,7 +180,8 @@ class Ledger:
         if reply.client in self._taken:
             return Verdict("refused", "its ticket was used already")
         try:
-            check_addressed(reply, member, job=self.job, config=self.config.hash, layout=self.layout.hash)
+            self._check_job(reply)
+            check_ticket(reply, member)
             if reply.say in ("lost", "ahead"):
                 return self._look_at(reply, member) or Verdict("failed", reply.why)
             if reply.say not in ("upload", "goodbye"):
@@ -224,17 +242,20 @@ class Ledger:
 
     # How
 
+    def _check_job(self, reply: Reply) -> None:
+        check_job(reply, job=self.job, config=self._config_hash, layout=self._layout_hash)
+
     def _look_at(self, reply: Reply, member: Member | None) -> Verdict | None:
-        evidence = look_for_evidence(reply, member, epoch=self.epoch, config=self.config)
+        evidence = look_for_evidence(reply, member, epoch=self.epoch, round=self.round, config=self.config)
         if evidence is None:
             return None
         later = reply.epoch != self.epoch
-        if later or (member is not None and lacks_base(reply, member, self.config)):
+        if later or (member is not None and lacks_base(reply, member, round=self.round, config=self.config)):
             self.needs_resync = f"{reply.client}: {evidence.why}"
             self._later_epoch = max(self._later_epoch, reply.epoch.number)
         if not later and evidence.of == "restored":
-            with self._writing():  # never hand out again a number that the client has seen
-                self.roster.issue(reply.client, Ticket(highest_ticket(reply), self._token()))
+            with self._writing():  # go on beyond all that the client has seen; this number is handed to nobody
+                self.roster.issue(reply.client, Ticket(highest_ticket(reply) + 1, self._token()))
         return Verdict(evidence.of, evidence.why)
 
     def _add(self, reply: Reply, member: Member) -> None:
@@ -307,9 +328,19 @@ def _owner(member: Member) -> str:
     return f"client {member.number}"
 
 
+def _read_job(database: Database) -> tuple[str, JobConfig, Layout]:
+    [(job, schema, config, layout)] = database.rows("SELECT id, schema, config, layout FROM job")
+    if schema != SCHEMA:
+        raise LedgerError(f"the ledger's schema is {schema}, this version reads {SCHEMA}")
+    places = (Place(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout))
+    return job, JobConfig(**json.loads(config)), Layout(tuple(places))
+
+
 def _begin(database: Database, config: JobConfig, layout: Layout, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     places = json.dumps([list(place) for place in layout.places])
     with database.write():
+        if not database.is_new:  # another server was quicker
+            return
         for statement in TABLES.split(";"):
             database.execute(statement)
         about = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), places, time.time())

@@ -1,7 +1,8 @@
 """What server and client say to each other, whatever carries it: a text header, and for an upload a vector.
 
 The server hands a client a *ticket* with each instruction; an upload counts if it bears the ticket that the client was
-handed last. `applied` is the ticket of the value that is in the sum, and the base of the difference that comes back.
+handed last. `applied` is the ticket of the value that is in the sum, and the base of the difference that comes back;
+its digest goes with it, because a disk that was set back may have made another value under the same ticket.
 """
 
 import dataclasses
@@ -52,6 +53,7 @@ class Instruction:
     round: int = 0
     ticket: Ticket | None = None
     applied: Ticket | None = None
+    value: str = ""  # digest of the applied value
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -98,8 +100,7 @@ def decode_reply(header: str, vector: Any = None) -> Reply:
     """Read a reply; anything that is not one is refused. What its vector must be is the ledger's to say."""
     values = _read(header, Reply)
     _check_choice("say", values["say"], Say)
-    if not all(isinstance(value, int | float) for value in values["metrics"].values()):
-        raise ProtocolError("metrics: only numbers are taken")
+    values["metrics"] = {name: _number(f"metrics.{name}", value) for name, value in values["metrics"].items()}
     return Reply(**values, vector=vector)
 
 
@@ -113,6 +114,7 @@ def _read(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any]:
         raise ProtocolError(f"the header is not a text of at most {MOST_HEADER} characters")
     try:
         found = json.loads(header)
+        json.dumps(found, ensure_ascii=False).encode()  # halves of characters cannot be written anywhere
     except (ValueError, RecursionError):
         raise ProtocolError("the header is not JSON") from None
     known = {f.name: f for f in dataclasses.fields(kind) if f.name != "vector"}
@@ -131,21 +133,39 @@ def _parse(name: str, kind: Any, value: Any) -> Any:
             raise ProtocolError(f"{name}: not a list of tickets")
         return tuple(Ticket(*_pair(name, each)) for each in value)
     if kind is float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ProtocolError(f"{name}={value!r}: not a finite number")
-        return float(value)
-    plain: Any = {int: int, bool: bool}.get(kind, dict if "Mapping" in str(kind) else str)
-    if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
+        number = _number(name, value)
+        if not 0 <= number < math.inf:
+            raise ProtocolError(f"{name}={number}: not a finite number from 0 on")
+        return number
+    if kind is int:
+        if not _is_count(value):
+            raise ProtocolError(f"{name}={str(value)[:40]}: not a whole number in 0 .. 2^62")
+        return value
+    plain: Any = {bool: bool}.get(kind, dict if "Mapping" in str(kind) else str)
+    if not isinstance(value, plain):
         raise ProtocolError(f"{name}={value!r}: not a {plain.__name__}")
     if name == "job" and not _JOB.fullmatch(value):
         raise ProtocolError(f"job={value!r}: not a job's id")
     return value
 
 
+def _number(name: str, value: Any) -> float:
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    except OverflowError:
+        pass
+    raise ProtocolError(f"{name}={str(value)[:40]}: not a number")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
 def _pair(name: str, value: Any) -> tuple[int, str]:
     match value:
-        case [int(number), str(token)] if 0 <= number < 2**62 and _TOKEN.fullmatch(token):
-            return int(number), token  # a client names files after these
+        case [number, str(token)] if _is_count(number) and _TOKEN.fullmatch(token):
+            return number, token  # a client names files after these
     raise ProtocolError(f"{name}={value!r}: not a number and a token")
 
 

@@ -51,8 +51,11 @@ class Roster:
         )  # fmt: skip
 
     def dismiss(self, client: str) -> None:
-        """A client no longer belongs, and nothing of it is in the sum."""
-        self._change("member = 0, applied = NULL, applied_nonce = NULL, digest = ''", client=client)
+        """A client no longer belongs, and nothing of it is in the sum; the ticket that it has is void."""
+        self._change(
+            "member = 0, applied = NULL, applied_nonce = NULL, digest = '', issued = issued + 1, issued_nonce = ''",
+            client=client,
+        )
 
     def issue(self, client: str, ticket: Ticket) -> None:
         """Note the ticket that a client is handed."""

@@ -51,11 +51,10 @@ class ClientStore:
         self.disk = disk
 
     def load(self, job: str) -> Held | None:
-        """What is known of a job; a value whose file is gone or damaged is not held."""
-        content = self.disk.get(f"{job}/state.json")
-        if content is None:
+        """What is known of a job; a value whose file is gone or damaged is not held, nor is a damaged state."""
+        held = _parse(self.disk.get(f"{job}/state.json") or b"")
+        if held is None:
             return None
-        held = _parse(content)
         whole = tuple(slot for slot in held.slots if self._read(job, slot) is not None)
         return replace(held, slots=whole)
 
@@ -83,10 +82,17 @@ class ClientStore:
 
     def leave(self, job: str) -> bool:
         """Ask to be taken out of a job at the next contact; false if the job is not known here."""
+        return self._wish(job, leaving=True)
+
+    def stay(self, job: str) -> bool:
+        """Take back the wish to leave, or come back after it was granted; false if the job is not known here."""
+        return self._wish(job, leaving=False)
+
+    def _wish(self, job: str, *, leaving: bool) -> bool:
         held = self.load(job)
         if held is None:
             return False
-        self.note(job, replace(held, leaving=True))
+        self.note(job, replace(held, leaving=leaving))
         return True
 
     def _read(self, job: str, slot: Slot) -> Vector | None:
@@ -106,7 +112,10 @@ def _as_json(held: Held) -> bytes:
     return json.dumps({**held.__dict__, "slots": slots}, indent=1).encode()
 
 
-def _parse(content: bytes) -> Held:
-    found: dict[str, Any] = json.loads(content)
-    slots = tuple(Slot(Ticket(number, nonce), digest) for number, nonce, digest in found["slots"])
-    return Held(**{**found, "epoch": Epoch(*found["epoch"]), "slots": slots})
+def _parse(content: bytes) -> Held | None:
+    try:
+        found: dict[str, Any] = json.loads(content)
+        slots = tuple(Slot(Ticket(number, nonce), digest) for number, nonce, digest in found["slots"])
+        return Held(**{**found, "epoch": Epoch(*found["epoch"]), "slots": slots})
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -1,0 +1,60 @@
+"""The layout: a name for a model's shape that is the same everywhere, and the way to one vector and back."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from fedlatest.errors import ConfigError
+from fedlatest.ledger import Layout
+
+MODEL: dict[str, npt.NDArray[Any]] = {
+    "weight": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),
+    "steps": np.array(7, np.int64),
+    "bias": np.array([0.5], np.float64),
+}
+
+
+def test_the_hash_is_the_same_everywhere() -> None:
+    """A change of this number shuts every client out of its running job."""
+    assert Layout.of(MODEL).hash == "f84762e983b12a48"
+    assert Layout.of(MODEL).size == 6
+
+
+def test_names_order_shapes_and_types_make_the_hash() -> None:
+    others = [
+        {**MODEL, "steps": np.array(7, np.int32)},
+        {**MODEL, "bias": np.zeros((1, 1))},
+        {"weights": MODEL["weight"], "steps": MODEL["steps"], "bias": MODEL["bias"]},
+        dict(reversed(MODEL.items())),
+    ]
+    assert len({Layout.of(other).hash for other in (MODEL, *others)}) == 5
+
+
+def test_a_model_lies_in_a_vector_and_comes_back_in_its_own_types() -> None:
+    layout = Layout.of(MODEL)
+    vector = layout.flatten(MODEL)
+    assert vector.dtype == np.float32
+    assert vector.tolist() == [1.0, 2.0, 3.0, 4.0, 7.0, 0.5]
+    back = layout.cast(layout.unflatten(vector + np.float32(0.4)))
+    assert {name: array.dtype for name, array in back.items()} == {name: array.dtype for name, array in MODEL.items()}
+    assert back["steps"] == 7  # 7.4
+    np.testing.assert_allclose(back["weight"], MODEL["weight"] + 0.4)
+
+
+def test_nothing_is_a_model_too() -> None:
+    layout = Layout.of({})
+    assert (layout.size, layout.flatten({}).tolist(), layout.unflatten(np.zeros(0))) == (0, [], {})
+
+
+def test_another_model_is_refused_by_both_names() -> None:
+    layout, other = Layout.of(MODEL), {"weight": MODEL["weight"]}
+    with pytest.raises(ConfigError, match=f"its layout is {Layout.of(other).hash}, the job's {layout.hash}"):
+        layout.flatten(other)
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array([True]), np.array([1j])])
+def test_a_model_is_made_of_numbers(array: npt.NDArray[Any]) -> None:
+    with pytest.raises(ConfigError, match="array x is of type"):
+        Layout.of({"x": array})
