@@ -17,7 +17,7 @@ from fedlatest import fedlaavg
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
 from fedlatest.flower.journal import read_journal
 from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
-from fedlatest.ledger.messages import digest_of
+from fedlatest.ledger.large import digest_of
 from fedlatest.ledger.steering import first_arrays, job_config, merge
 
 NUM_NODES, ROUNDS = 5, 30

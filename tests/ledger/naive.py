@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlatest.errors import FedlatestError
 from fedlatest.ledger import ClientStore, Instruction, Ledger, Reply, Trained, Verdict
-from fedlatest.ledger.messages import digest_of
+from fedlatest.ledger.large import digest_of
 from fedlatest.ledger.store import Held
 
 

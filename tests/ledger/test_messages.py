@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
-from fedlatest.ledger.messages import MOST_HEADER, digest_of
+from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.messages import MOST_HEADER
 
 JOB = "0123456789abcdef" * 2
 INSTRUCTION = Instruction(

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from fedlatest.errors import DeclinedError, LedgerError
 from fedlatest.ledger import ClientStore, JobConfig, Layout, Ledger, Trained, answer
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.messages import Reply, Ticket, decode_instruction, decode_reply, digest_of, encode
+from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.messages import Reply, Ticket, decode_instruction, decode_reply, encode
 from fedlatest.ledger.units import Vector
 from tests.ledger.faults import CrashError, FlakyConnection, FlakyDisk
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.messages import Ticket, digest_of
+from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.messages import Ticket
 from fedlatest.ledger.roster import Member, Roster
 from fedlatest.ledger.store import ClientStore
 from fedlatest.ledger.units import Vector

@@ -7,8 +7,9 @@ import numpy as np
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.config import JobConfig
+from fedlatest.ledger.large import digest_of
 from fedlatest.ledger.layout import Layout
-from fedlatest.ledger.messages import Epoch, Reply, Ticket, digest_of
+from fedlatest.ledger.messages import Epoch, Reply, Ticket
 from fedlatest.ledger.roster import Member
 from fedlatest.ledger.units import ON_THE_WIRE, norm
 

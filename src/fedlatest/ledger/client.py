@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlatest.errors import ConfigError, DeclinedError, FedlatestError
-from fedlatest.ledger.messages import Instruction, Reply, Ticket, digest_of
+from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.messages import Instruction, Reply, Ticket
 from fedlatest.ledger.store import ClientStore, Held, Slot
 from fedlatest.ledger.units import MOST_UNITS, ON_THE_WIRE, Vector
 

@@ -31,6 +31,7 @@ from fedlatest.ledger.checks import (
 )
 from fedlatest.ledger.config import JobConfig
 from fedlatest.ledger.database import SCHEMA, TABLES, Database
+from fedlatest.ledger.large import add_to
 from fedlatest.ledger.layout import Arrays, Layout, Place
 from fedlatest.ledger.messages import Ask, Epoch, Instruction, Reply, Ticket
 from fedlatest.ledger.roster import Member, Roster
@@ -260,11 +261,11 @@ class Ledger:
 
     def _add(self, reply: Reply, member: Member) -> None:
         assert reply.vector is not None
-        self._delta += reply.vector
-        if self.config.memory == "server":
-            stored = self._stored(member)
-            self._delta -= 0 if stored is None else stored
-        else:
+        add_to(self._delta, reply.vector)
+        stored = self._stored(member) if self.config.memory == "server" else None
+        if stored is not None:
+            add_to(self._delta, stored, sign=-1)
+        if self.config.memory != "server":
             reply = replace(reply, vector=None)  # it is in the sum, and needs no room
         self._taken[reply.client] = reply
 

@@ -6,7 +6,6 @@ its digest goes with it, because a disk that was set back may have made another 
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import re
@@ -14,10 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
-
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.units import ON_THE_WIRE, Vector
+from fedlatest.ledger.units import Vector
 
 Ask = Literal["hello", "train", "rebase"]
 Say = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead"]
@@ -102,11 +99,6 @@ def decode_reply(header: str, vector: Any = None) -> Reply:
     _check_choice("say", values["say"], Say)
     values["metrics"] = {name: _number(f"metrics.{name}", value) for name, value in values["metrics"].items()}
     return Reply(**values, vector=vector)
-
-
-def digest_of(vector: Vector) -> str:
-    """The digest under which a vector travels and is kept."""
-    return hashlib.sha256(np.ascontiguousarray(vector, ON_THE_WIRE).data).hexdigest()
 
 
 def _read(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any]:

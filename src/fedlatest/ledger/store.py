@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedlatest.ledger.disk import Disk
-from fedlatest.ledger.messages import Epoch, Ticket, digest_of
+from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.messages import Epoch, Ticket
 from fedlatest.ledger.units import ON_THE_WIRE, Vector
 
 
