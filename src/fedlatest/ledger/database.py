@@ -39,7 +39,7 @@ class Database:
         """Open or make the file."""
         try:
             connection = sqlite3.connect(path, isolation_level=None, timeout=30.0, factory=kind)
-            for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+            for pragma in ("page_size=65536", "journal_mode=WAL", "synchronous=FULL"):
                 connection.execute(f"PRAGMA {pragma}")
         except sqlite3.Error as error:
             raise LedgerError(f"{path}: cannot be opened as a ledger ({error})") from error
