@@ -1,19 +1,22 @@
-# Everything a developer does: make demo | test | test-slow | lint | bench | clean
+# Everything a developer does: make demo | test | test-slow | test-chaos | lint | bench | clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow test-chaos lint bench clean
 
 demo: $(READY)
 	$(BIN)/fedlatest run quickstart --force
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --doctest-modules --doctest-glob="*.md" src docs README.md tests
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not chaos" --doctest-modules --doctest-glob="*.md" src docs README.md tests
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow tests
+
+test-chaos: $(READY)
+	$(BIN)/pytest -m chaos tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -24,6 +27,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.tweets
 	$(BIN)/python -m benchmarks.tweets_rounds
+	$(BIN)/python -m benchmarks.ledger
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

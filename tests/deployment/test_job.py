@@ -1,0 +1,105 @@
+"""The digits, deployed: real processes, TLS and keys, kill -9 at random moments. It ends, adds up, and learns as much."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from flwr.app import ArrayRecord, MetricRecord
+
+from fedlatest.deployment.chaos import Chaos, plan_chaos
+from fedlatest.deployment.conduct import conduct
+from fedlatest.deployment.events import read_events
+from fedlatest.deployment.federation import LocalFederation
+from fedlatest.deployment.init import write_app
+from fedlatest.deployment.template.digits import client_app, task
+from fedlatest.flower import FedLaAvg, LocalGrid, Pace, from_record, to_record
+from fedlatest.ledger.audit import Audit, audit
+from fedlatest.ledger.folder import find_ledger, find_stores
+from tests.deployment.leftovers import MARK, marked
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+NODES, COHORT = 5, 3
+TRAINING = {"seed": 0, "local-steps": 50, "batch-size": 10, "learning-rate": 0.1}
+
+
+class Outcome(NamedTuple):
+    accuracy: float
+    audit: Audit
+    num_runs: int
+    num_kills: int
+    events: list[dict[str, object]]
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """None of the processes that a test starts may be left after it."""
+    monkeypatch.setenv(MARK, str(tmp_path))
+    yield
+    assert marked(str(tmp_path)) == []
+
+
+def deploy(folder: Path, *, rounds: int, node_kills: int, superlink_kills: int, seed: int) -> Outcome:
+    write_app(folder / "app")
+    federation = LocalFederation(folder, app=folder / "app", num_nodes=NODES, tls=True)
+    plan = plan_chaos(
+        federation.names, rounds=rounds, node_kills=node_kills, superlink_kills=superlink_kills, seed=seed
+    )
+    chaos = Chaos(plan)
+    config = {**TRAINING, "rounds": rounds, "cohort-size": COHORT, "deadline": 12.0, "min-clients": NODES}
+    with federation:
+        view = conduct(federation, config, chaos=chaos)
+    assert view.test_accuracy is not None
+    ledger = find_ledger(folder)
+    found = audit(ledger, find_stores(ledger))
+    return Outcome(view.test_accuracy, found, len(view.runs), len(chaos.done), read_events(folder / "job/events.jsonl"))
+
+
+def without_faults(folder: Path, *, rounds: int) -> float:
+    """The accuracy of the same job when nothing happens, in one process."""
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    grid = LocalGrid()
+    for number in range(NODES):
+        about = {"state-dir": str(folder / f"{number}"), "partition-id": number, "num-partitions": NODES}
+        grid.add(client_app.app, about, run_config=TRAINING)
+    test = task.load_test()
+
+    def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord:
+        return MetricRecord({**task.evaluate(from_record(model), *test)})
+
+    strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, min_clients=NODES, pace=Pace(poll=0.001))
+    result = strategy.start(grid, to_record(task.first_model()), num_rounds=rounds, evaluate_fn=evaluate)
+    accuracy = result.evaluate_metrics_serverapp[rounds]["accuracy"]
+    assert isinstance(accuracy, float)
+    return accuracy
+
+
+def check(found: Outcome, *, rounds: int, kills: int, at_least: int) -> None:
+    assert found.audit.holds
+    assert found.audit.round == rounds
+    assert len(found.audit.in_sum) == NODES
+    assert at_least <= found.num_kills <= kills
+    assert found.num_runs > 1, "the SuperLink was killed, and the job went on in a new run"
+    assert [event for event in found.events if event["event"] in ("lost", "restored", "resync")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("mark")
+def test_a_job_survives_kills(tmp_path: Path) -> None:
+    """Twenty rounds; three kills of nodes and two of the SuperLink."""
+    found = deploy(tmp_path / "killed", rounds=20, node_kills=3, superlink_kills=2, seed=1)
+    check(found, rounds=20, kills=5, at_least=4)
+    assert abs(found.accuracy - without_faults(tmp_path / "calm", rounds=20)) <= 0.02
+
+
+@pytest.mark.chaos
+@pytest.mark.usefixtures("mark")
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_long_job_survives_many_kills(seed: int, tmp_path: Path) -> None:
+    """Sixty rounds; twelve kills of nodes and five of the SuperLink."""
+    found = deploy(tmp_path / "killed", rounds=60, node_kills=12, superlink_kills=5, seed=seed)
+    check(found, rounds=60, kills=17, at_least=13)
+    assert abs(found.accuracy - without_faults(tmp_path / "calm", rounds=60)) <= 0.02
