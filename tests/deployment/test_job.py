@@ -1,4 +1,4 @@
-"""The digits, deployed: real processes, TLS and keys, kill -9 at random moments. It ends, adds up, and learns as much."""
+"""The digits, deployed: real processes, TLS and keys, kill -9 at random moments. It ends, adds up, and has learnt."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, MetricRecord
 
 from fedlatest.deployment.chaos import Chaos, plan_chaos
 from fedlatest.deployment.conduct import conduct
-from fedlatest.deployment.events import read_events
+from fedlatest.deployment.events import Event, read_events
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.init import write_app
 from fedlatest.deployment.template.digits import client_app, task
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     audit: Audit
     num_runs: int
     num_kills: int
-    events: list[dict[str, object]]
+    events: list[Event]
 
 
 @pytest.fixture
