@@ -66,6 +66,14 @@ class Switchboard:
         """Clients that have not answered yet."""
         return {call.client for call in self.out.values() if call.client}
 
+    def forget(self, client: str) -> None:
+        """Greet a client's nodes anew, should they come back."""
+        self.clients = {node: known for node, known in self.clients.items() if known != client}
+
+    def drop(self, kind: str) -> None:
+        """Do not wait any longer for messages of a kind."""
+        self.out = {key: call for key, call in self.out.items() if call.kind != kind}
+
     def snub(self, node: int, seconds: float) -> None:
         """Do not greet a node for a while: it could not say who it is."""
         self.snubbed[node] = self.clock() + seconds

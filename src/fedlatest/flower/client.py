@@ -91,7 +91,7 @@ def _train(instruction: Instruction, message: Message, context: Context, call_ne
     if reply.has_error():
         raise ProtocolError(f"the training function failed: {reply.error.reason}")
     metrics = metrics_of(reply)
-    weight = metrics.get(NUM_EXAMPLES, 0.0)
+    weight = metrics.pop(NUM_EXAMPLES, 0.0)
     if not weight > 0:
         raise ConfigError(f"the training function must say {NUM_EXAMPLES!r} above 0 among its metrics")
     local = from_record(_array_record(reply))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.algorithms import Algorithm
-from fedlatest.flower.rounds import Tally
+from fedlatest.flower.tally import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.attendance import attendance_table
 from fedlatest.runs import ClientRecord, Participation, Row, RunFolder

@@ -15,7 +15,8 @@ from fedlatest.flower.calls import Switchboard
 from fedlatest.flower.journal import Journal
 from fedlatest.flower.record import JobRecord
 from fedlatest.flower.records import from_record, to_record
-from fedlatest.flower.rounds import Pace, RoundLoop, Tally
+from fedlatest.flower.rounds import Pace, RoundLoop
+from fedlatest.flower.tally import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.layout import Layout
 from fedlatest.ledger.steering import first_arrays, job_config
@@ -167,7 +168,7 @@ class _Look:
     def __call__(self, tally: Tally | None) -> None:
         round = self.loop.ledger.round
         last = round >= self.num_rounds
-        train = {} if tally is None or tally.train_loss is None else {"train_loss": tally.train_loss}
+        train = {} if tally is None else tally.metrics
         if tally is not None:
             self.result.train_metrics_clientapp[round] = MetricRecord(dict(train))
         if round % self.strategy.evaluate_every and not last:
@@ -176,7 +177,7 @@ class _Look:
         every = self.strategy.evaluate_nodes_every
         if every and tally is not None and (round % every == 0 or last):
             on_nodes = self.loop.evaluate(self.evaluate_config)
-            if on_nodes is not None:
+            if on_nodes:
                 self.result.evaluate_metrics_clientapp[round] = MetricRecord(dict(on_nodes))
                 test.update(on_nodes)
                 self.journal.note("evaluated_on_nodes", round=round, **on_nodes)
