@@ -46,9 +46,9 @@ class Small:
             self.add(name, client_app(towards(number + 1)))
         self.reopen()
 
-    def add(self, name: str, app: ClientApp, *, key: bytes = b"", **config: Any) -> int:
+    def add(self, name: str, app: ClientApp, *, key: bytes = b"", node_config: Mapping[str, Any] | None = None) -> int:
         """Start a client's node."""
-        told = {"state-dir": str(self.folder / "nodes" / name / "state"), "name": name, **config}
+        told = {"state-dir": str(self.folder / "nodes" / name / "state"), "name": name, **(node_config or {})}
         self.nodes[name] = self.grid.add(app, told, public_key=key, name=name if key else "")
         return self.nodes[name]
 
