@@ -4,6 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from fedlatest.errors import DeploymentError
 from fedlatest.ledger import Instruction
 
 log = logging.getLogger("flwr")
@@ -45,7 +47,8 @@ class Switchboard:
 
     def roll_call(self) -> list[tuple[int, str]]:
         """Look who is online; the nodes that have not said yet who they are, with what their key says."""
-        nodes = list(self.grid.get_nodes())
+        with _flower("say who is online"):
+            nodes = list(self.grid.get_nodes())
         self.online = {node.node_id for node in nodes}
         asked = {call.node for call in self.out.values() if call.kind == "hello"}
         unknown = []
@@ -88,7 +91,8 @@ class Switchboard:
         for call, content in calls:
             kind = MessageType.EVALUATE if call.kind == "evaluate" else MessageType.TRAIN
             message = Message(content, call.node, kind, ttl=self.patience, group_id=str(call.round))
-            [identifier] = list(self.grid.push_messages([message])) or [""]
+            with _flower("take a message"):
+                [identifier] = list(self.grid.push_messages([message])) or [""]
             if identifier:
                 self.out[identifier] = call
             else:
@@ -100,7 +104,9 @@ class Switchboard:
         at_once = max(1, PULLED_AT_ONCE // max(1, self.upload_bytes))
         waiting = list(self.out)
         for start in range(0, len(waiting), at_once):
-            for message in self.grid.pull_messages(waiting[start : start + at_once]):
+            with _flower("hand over replies"):
+                replies = list(self.grid.pull_messages(waiting[start : start + at_once]))
+            for message in replies:
                 call = self.out.pop(message.metadata.reply_to_message_id, None)
                 if call is not None:
                     yield call, message
@@ -111,6 +117,18 @@ class Switchboard:
         for key in late:
             del self.out[key]
         return list(late.values())
+
+
+@contextmanager
+def _flower(what: str) -> Iterator[None]:
+    """Flower tries again by itself for a while; when it gives up, so do we, in words that say what to do."""
+    try:
+        yield
+    except Exception as error:
+        raise DeploymentError(
+            f"the SuperLink did not {what} ({type(error).__name__}: {error}); every closed round is kept, and a new "
+            "run with the same job folder goes on"
+        ) from error
 
 
 def _identity(node: NodeInfo) -> str:
