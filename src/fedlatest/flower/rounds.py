@@ -67,8 +67,6 @@ class RoundLoop:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if cohort_size < 1:
-            raise ConfigError(f"cohort_size={cohort_size}: must be at least 1")
         self.board, self.ledger, self.algorithm, self.journal = board, ledger, algorithm, journal
         self.cohort_size, self.pace, self.train_config = cohort_size, pace, train_config
         self.clock, self.sleep = clock, sleep
