@@ -69,6 +69,17 @@ class Switchboard:
         """Clients that have not answered yet."""
         return {call.client for call in self.out.values() if call.client}
 
+    def meet(self, node: int, client: str) -> None:
+        """A node has said who it is."""
+        other = self.here().get(client, node)
+        if other != node:
+            log.warning(
+                "fedlatest: %s is at two nodes, %s and %s; unless it was just restarted, two machines share its name or "
+                "a copy of its state folder, and will undo each other's work", self.name(client), other, node,
+            )  # fmt: skip
+        self.clients.pop(node, None)  # of two nodes, the one met last counts
+        self.clients[node] = client
+
     def forget(self, client: str) -> None:
         """Greet a client's nodes anew, should they come back."""
         self.clients = {node: known for node, known in self.clients.items() if known != client}

@@ -232,11 +232,11 @@ class RoundLoop:
         except ProtocolError as error:
             return Verdict("refused", str(error))
         if reply.client != call.client and (call.client or reply.client.startswith(KEY)):
-            return Verdict("refused", f"it says that it is {reply.client}")
+            return Verdict("refused", f"it says that it is {reply.client}{f' ({reply.why})' if reply.why else ''}")
         if call.kind == "hello":
             if reply.say not in ("hello", "ahead"):
                 return Verdict("failed", reply.why)
-            self.board.clients[call.node] = reply.client
+            self.board.meet(call.node, reply.client)
             return self.ledger.greet(reply)
         verdict = self.ledger.take(reply)
         if verdict.outcome == "taken" and reply.trained:
