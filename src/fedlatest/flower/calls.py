@@ -74,8 +74,8 @@ class Switchboard:
         other = self.here().get(client, node)
         if other != node:
             log.warning(
-                "fedlatest: %s is at two nodes, %s and %s; unless it was just restarted, two machines share its name or "
-                "a copy of its state folder, and will undo each other's work", self.name(client), other, node,
+                "fedlatest: %s is at two nodes, %s and %s; unless it was just restarted, two machines share its name "
+                "or a copy of its state folder, and will undo each other's work", self.name(client), other, node,
             )  # fmt: skip
         self.clients.pop(node, None)  # of two nodes, the one met last counts
         self.clients[node] = client
