@@ -38,7 +38,14 @@ def test_other_libraries(name: str, package: str) -> None:
         assert sum(p == t for p, t in zip(predicted, true, strict=True)) >= 7
 
 
+def test_flower_sklearn() -> None:
+    """It learns though half of the clients are away at any time, and loses nobody's update."""
+    output = run("flower_sklearn.py")
+    assert float(re.findall(r"round 60: accuracy ([\d.]+)", output)[0]) > 0.85
+    assert "that of 10 clients' updates, off by 0" in output
+
+
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
-        "__init__.py", "own_model.py", "flax_model.py", "equinox_model.py",
+        "__init__.py", "own_model.py", "flax_model.py", "equinox_model.py", "flower_sklearn.py",
     }  # fmt: skip

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from fedlatest.errors import DeploymentError
 from fedlatest.ledger import Instruction
 
 log = logging.getLogger("flwr")
@@ -45,7 +47,8 @@ class Switchboard:
 
     def roll_call(self) -> list[tuple[int, str]]:
         """Look who is online; the nodes that have not said yet who they are, with what their key says."""
-        nodes = list(self.grid.get_nodes())
+        with _flower("say who is online"):
+            nodes = list(self.grid.get_nodes())
         self.online = {node.node_id for node in nodes}
         asked = {call.node for call in self.out.values() if call.kind == "hello"}
         unknown = []
@@ -66,6 +69,25 @@ class Switchboard:
         """Clients that have not answered yet."""
         return {call.client for call in self.out.values() if call.client}
 
+    def meet(self, node: int, client: str) -> None:
+        """A node has said who it is."""
+        other = self.here().get(client, node)
+        if other != node:
+            log.warning(
+                "fedlatest: %s is at two nodes, %s and %s; unless it was just restarted, two machines share its name "
+                "or a copy of its state folder, and will undo each other's work", self.name(client), other, node,
+            )  # fmt: skip
+        self.clients.pop(node, None)  # of two nodes, the one met last counts
+        self.clients[node] = client
+
+    def forget(self, client: str) -> None:
+        """Greet a client's nodes anew, should they come back."""
+        self.clients = {node: known for node, known in self.clients.items() if known != client}
+
+    def drop(self, kind: str) -> None:
+        """Do not wait any longer for messages of a kind."""
+        self.out = {key: call for key, call in self.out.items() if call.kind != kind}
+
     def snub(self, node: int, seconds: float) -> None:
         """Do not greet a node for a while: it could not say who it is."""
         self.snubbed[node] = self.clock() + seconds
@@ -80,7 +102,8 @@ class Switchboard:
         for call, content in calls:
             kind = MessageType.EVALUATE if call.kind == "evaluate" else MessageType.TRAIN
             message = Message(content, call.node, kind, ttl=self.patience, group_id=str(call.round))
-            [identifier] = list(self.grid.push_messages([message])) or [""]
+            with _flower("take a message"):
+                [identifier] = list(self.grid.push_messages([message])) or [""]
             if identifier:
                 self.out[identifier] = call
             else:
@@ -92,7 +115,9 @@ class Switchboard:
         at_once = max(1, PULLED_AT_ONCE // max(1, self.upload_bytes))
         waiting = list(self.out)
         for start in range(0, len(waiting), at_once):
-            for message in self.grid.pull_messages(waiting[start : start + at_once]):
+            with _flower("hand over replies"):
+                replies = list(self.grid.pull_messages(waiting[start : start + at_once]))
+            for message in replies:
                 call = self.out.pop(message.metadata.reply_to_message_id, None)
                 if call is not None:
                     yield call, message
@@ -103,6 +128,18 @@ class Switchboard:
         for key in late:
             del self.out[key]
         return list(late.values())
+
+
+@contextmanager
+def _flower(what: str) -> Iterator[None]:
+    """Flower tries again by itself for a while; when it gives up, so do we, in words that say what to do."""
+    try:
+        yield
+    except Exception as error:
+        raise DeploymentError(
+            f"the SuperLink did not {what} ({type(error).__name__}: {error}); every closed round is kept, and a new "
+            "run with the same job folder goes on"
+        ) from error
 
 
 def _identity(node: NodeInfo) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
@@ -65,7 +65,7 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         instruction = read_instruction(message)
         if instruction is None:
-            return call_next(message, context)
+            return _pass_on(message, context, call_next, eligible)
         disk = Folder(_state_dir(context))
         if not instruction.client:
             instruction = replace(instruction, client=_name(context, disk))
@@ -83,6 +83,18 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
     return mod
 
 
+def _pass_on(message: Message, context: Context, call_next: ClientAppCallable, eligible: Eligible | None) -> Message:
+    """What is not ours goes to the app; an evaluation may be declined, and then counts no examples."""
+    if message.metadata.message_type != MessageType.EVALUATE:
+        return call_next(message, context)
+    try:
+        check_eligible(_conditions(context, eligible))
+        return call_next(message, context)
+    except DeclinedError as error:
+        log.info("fedlatest: declined to evaluate (%s)", error)
+        return _fitted(Fitted(0, {}), message)
+
+
 def _train(instruction: Instruction, message: Message, context: Context, call_next: ClientAppCallable) -> Trained:
     """What the app's own training function makes of the model, as a value of ours."""
     broadcast = from_record(_array_record(message))
@@ -91,7 +103,7 @@ def _train(instruction: Instruction, message: Message, context: Context, call_ne
     if reply.has_error():
         raise ProtocolError(f"the training function failed: {reply.error.reason}")
     metrics = metrics_of(reply)
-    weight = metrics.get(NUM_EXAMPLES, 0.0)
+    weight = metrics.pop(NUM_EXAMPLES, 0.0)
     if not weight > 0:
         raise ConfigError(f"the training function must say {NUM_EXAMPLES!r} above 0 among its metrics")
     local = from_record(_array_record(reply))
@@ -122,12 +134,7 @@ def client_app(
 
         @app.evaluate()
         def _evaluate(message: Message, context: Context) -> Message:
-            try:
-                check_eligible(_conditions(context, eligible))
-                fitted = evaluate(from_record(_array_record(message)), _assignment(message, context))
-            except DeclinedError as error:
-                fitted = Fitted(0, {})
-                log.info("fedlatest: declined to evaluate (%s)", error)
+            fitted = evaluate(from_record(_array_record(message)), _assignment(message, context))
             return _fitted(fitted._replace(arrays=None), message)
 
     return app

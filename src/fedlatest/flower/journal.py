@@ -3,11 +3,12 @@
 import json
 import logging
 import time
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 log = logging.getLogger("flwr")
-LOUD = {"refused", "lost", "restored", "resync", "expired", "failed", "left", "joined"}
+LOUD = {"refused", "lost", "restored", "resync", "expired", "failed", "left", "joined", "stopped"}
 
 
 class Journal:
@@ -17,7 +18,8 @@ class Journal:
         self.path = path
 
     def note(self, event: str, **facts: Any) -> None:
-        """Write an event."""
+        """Write an event; what is not a finite number has no place in JSON, and is null."""
+        facts = {name: None if isinstance(fact, float) and not isfinite(fact) else fact for name, fact in facts.items()}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), "event": event, **facts}) + "\n")
         if event in LOUD:

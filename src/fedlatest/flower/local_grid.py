@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +114,7 @@ class LocalGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def _work(self, node: LocalNode, message: Message) -> Message:
+        message.content = deepcopy(message.content)  # what an app does to it is of no concern to others
         try:
             return node.app(message, node.context)
         except Exception as error:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.algorithms import Algorithm
-from fedlatest.flower.rounds import Tally
+from fedlatest.flower.tally import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.attendance import attendance_table
 from fedlatest.runs import ClientRecord, Participation, Row, RunFolder
@@ -49,7 +49,7 @@ class JobRecord:
         """Whether the ledger's round has been evaluated."""
         return any(row.round == self.ledger.round for row in self.folder.metrics().rows)
 
-    def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> None:
+    def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
         """Note an evaluation after a round; what was not measured is not a number."""
         members, round = self.ledger.members(), self.ledger.round
         staleness = [round - 1 - member.last_round for member in members]
@@ -70,6 +70,7 @@ class JobRecord:
                 max_staleness=max(staleness),
             )
         self.folder.record([row])
+        return row
 
     def finish(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
         """Export the model, and say who took part and who was there."""
@@ -78,7 +79,8 @@ class JobRecord:
         here = attendance_table(self.ledger.database)
         took_part = attendance_table(self.ledger.database, took_part=True)
         save_participation(self.folder / "participation.npz", _participation(took_part))
-        save_clients(self.folder / "clients.npz", _clients(here))
+        if here.size:  # where nobody ever came there is nothing to draw
+            save_clients(self.folder / "clients.npz", _clients(here))
         self._write("finished", {"availability": self._availability(here)})
 
     def _availability(self, here: npt.NDArray[np.bool_]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ a round:  look who is here; hand the longest absent a ticket; gather what comes 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from fedlatest.errors import ConfigError, ProtocolError
 from fedlatest.flower.calls import KEY, Call, Switchboard
 from fedlatest.flower.journal import Journal
 from fedlatest.flower.records import CONFIG, MODEL, NUM_EXAMPLES, ROUND, instruct, metrics_of, read_reply, to_record
+from fedlatest.flower.tally import Tally, mean_metrics
 from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.steering import choose, merge, model_of
 
@@ -50,26 +51,6 @@ class Pace:
         return 2 * self.deadline if self.patience is None else self.patience
 
 
-@dataclass
-class Tally:
-    """Who did what in a round."""
-
-    asked: list[str] = field(default_factory=list)
-    taken: list[str] = field(default_factory=list)
-    declined: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)
-    losses: list[tuple[float, float]] = field(default_factory=list)  # weight, training loss
-    own_seconds: float = 0.0
-
-    @property
-    def train_loss(self) -> float | None:
-        """The training loss of those that took part, by their weights."""
-        weight = sum(weight for weight, _ in self.losses)
-        return sum(weight * loss for weight, loss in self.losses) / weight if weight else None
-
-
 class RoundLoop:
     """Plays rounds on a grid; the ledger says which one is next."""
 
@@ -86,12 +67,12 @@ class RoundLoop:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if cohort_size < 1:
-            raise ConfigError(f"cohort_size={cohort_size}: must be at least 1")
         self.board, self.ledger, self.algorithm, self.journal = board, ledger, algorithm, journal
         self.cohort_size, self.pace, self.train_config = cohort_size, pace, train_config
         self.clock, self.sleep = clock, sleep
         self.arrays = ledger.arrays()
+        self.tally = Tally()  # of the round that is open
+        self._began = clock()
         self._cannot_rebase: set[str] = set()
 
     @property
@@ -103,57 +84,56 @@ class RoundLoop:
         """Let clients come before the first round: until so many are here, or for so long."""
         end = self.clock() + seconds
         while True:
-            self._look_around(Tally())
-            if len(self._members_here()) >= num_clients or self.clock() >= end:
+            self._look_around()
+            found = len(self._members_here())
+            if found >= num_clients:
+                return
+            if self.clock() >= end:
+                log.warning("fedlatest: %s of %s clients are here after %.0f s; going on", found, num_clients, seconds)
                 return
             self.sleep(self.pace.poll)
 
     def play_round(self) -> Tally:
         """One round, committed when this returns."""
-        tally, began, round = Tally(), self.clock(), self.ledger.round
+        tally, began, round = self.tally, self.clock(), self.ledger.round
         self.journal.note("round", round=round)
-        self._expire()
         record = to_record(self.model)
         while True:
-            self._look_around(tally)
+            self._look_around()
             own = self.clock()
-            self._ask(tally, record)
+            self._ask(record)
             tally.own_seconds += self.clock() - own
-            waiting = [call for call in self.board.out.values() if call.round == round and call.kind != "hello"]
-            if (tally.asked and not waiting) or self.clock() - began >= self.pace.deadline:
+            waiting = any(call.round == round and call.kind in ("train", "rebase") for call in self.board.out.values())
+            if (tally.begun and not waiting) or self.clock() - began >= self.pace.deadline:
                 break
             self.sleep(self.pace.poll)
-        self._close(tally, began)
+        self._close(began)
+        self._expire()
         return tally
 
-    def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float] | None:
-        """The model on the nodes that are here: means of their metrics by their numbers of examples."""
+    def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float]:
+        """The model on the nodes that are here and not at work: means of their metrics by their numbers of examples."""
         record, round, began = to_record(self.model), self.ledger.round, self.clock()
         content = RecordDict({MODEL: record, CONFIG: ConfigRecord({**(config or {}), ROUND: round})})
-        calls = [Call("evaluate", node, client, round, self.clock()) for client, node in self.board.here().items()]
-        self.board.send([(call, content) for call in calls])
-        sums: dict[str, float] = {}
-        num_examples = 0.0
+        busy = self.board.busy()
+        here = [(client, node) for client, node in self.board.here().items() if client not in busy]
+        self.board.send([(Call("evaluate", node, client, round, began), content) for client, node in here])
+        measured = []
         while any(call.kind == "evaluate" for call in self.board.out.values()):
             for call, message in self.board.fetch():
                 if call.kind != "evaluate":
-                    self._hear(call, message, Tally())
+                    self._hear(call, message)
                 elif not message.has_error():
                     metrics = metrics_of(message)
-                    weight = metrics.pop(NUM_EXAMPLES, 0.0)
-                    num_examples += weight
-                    for name, value in metrics.items():
-                        sums[name] = sums.get(name, 0.0) + weight * value
+                    measured.append((metrics.pop(NUM_EXAMPLES, 0.0), metrics))
             if self.clock() - began >= self.pace.deadline:
-                for key in [key for key, call in self.board.out.items() if call.kind == "evaluate"]:
-                    del self.board.out[key]
-                break
+                self.board.drop("evaluate")
             self.sleep(self.pace.poll)
-        return {name: value / num_examples for name, value in sums.items()} if num_examples else None
+        return mean_metrics(measured)
 
     # Looking and asking
 
-    def _look_around(self, tally: Tally) -> None:
+    def _look_around(self) -> None:
         """Who is here, what has come back, and a hello to nodes that are new."""
         unknown = self.board.roll_call()
         hellos = [
@@ -163,8 +143,8 @@ class RoundLoop:
         self.board.send(hellos)
         for call, message in self.board.fetch():
             own = self.clock()
-            self._hear(call, message, tally)
-            tally.own_seconds += self.clock() - own
+            self._hear(call, message)
+            self.tally.own_seconds += self.clock() - own
         for call in self.board.give_up():
             log.info("fedlatest: %s did not answer", self.board.name(call.client) or f"node {call.node}")
 
@@ -172,9 +152,10 @@ class RoundLoop:
         here = self.board.here()
         return {member.client for member in self.ledger.members() if member.client in here}
 
-    def _ask(self, tally: Tally, model: ArrayRecord) -> None:
+    def _ask(self, model: ArrayRecord) -> None:
         """Hand out the places in the cohort that are free."""
-        here = self._members_here() - self.board.busy() - set(tally.asked)
+        tally = self.tally
+        here = self._members_here() - self.board.busy() - tally.settled
         working = sum(call.kind == "train" and call.round == self.ledger.round for call in self.board.out.values())
         room = self.cohort_size - working - len(tally.taken)
         chosen = choose(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
@@ -182,10 +163,10 @@ class RoundLoop:
             self._send("train", chosen, model)
             tally.asked += chosen
             self.journal.note("asked", round=self.ledger.round, clients=[self.board.name(client) for client in chosen])
-        again = self._to_rebase(here - set(chosen))
+        again = self._to_rebase(here - {*chosen, *tally.recalled})
         if again:
             self._send("rebase", again, None)
-            tally.asked += again
+            tally.recalled += again
 
     def _to_rebase(self, clients: set[str]) -> list[str]:
         """Clients of an earlier epoch, whose last values can be sent again without training."""
@@ -210,28 +191,38 @@ class RoundLoop:
 
     # Hearing
 
-    def _hear(self, call: Call, message: Message, tally: Tally) -> None:
-        verdict = self._judge(call, message, tally)
-        client = call.client
-        if call.kind == "evaluate":
+    def _hear(self, call: Call, message: Message) -> None:
+        """Take a reply in; what came of it goes to the tally and, if somebody should know, to the journal."""
+        if call.kind == "evaluate":  # of an evaluation that is over
             return
-        groups = {"taken": tally.taken, "left": tally.taken, "declined": tally.declined, "refused": tally.refused}
+        verdict = self._judge(call, message)
         if call.kind == "hello":
-            client = self.board.clients.get(call.node, client)
-            if not client:
+            if call.node not in self.board.clients:
                 self.board.snub(call.node, self.pace.deadline)
         elif call.kind == "rebase":
-            if verdict.outcome == "declined":
-                self._cannot_rebase.add(client)
+            self._count_rebase(call.client, verdict)
         else:
-            groups.get(verdict.outcome, tally.failed).append(client)
-            if call.round < self.ledger.round:
-                tally.late.append(client)
+            self._count(call, verdict)
         if verdict.outcome not in ("taken", "hello", "declined"):
-            who = self.board.name(client) or f"node {call.node}"
+            who = self.board.name(self.board.clients.get(call.node, call.client)) or f"node {call.node}"
             self.journal.note(verdict.outcome, round=self.ledger.round, client=who, why=verdict.why)
 
-    def _judge(self, call: Call, message: Message, tally: Tally) -> Verdict:
+    def _count(self, call: Call, verdict: Verdict) -> None:
+        tally = self.tally
+        groups = {"taken": tally.taken, "left": tally.left, "declined": tally.declined, "refused": tally.refused}
+        groups.get(verdict.outcome, tally.failed).append(call.client)
+        if verdict.outcome == "taken" and call.round < self.ledger.round:
+            tally.late.append(call.client)
+
+    def _count_rebase(self, client: str, verdict: Verdict) -> None:
+        if verdict.outcome == "taken":
+            self.tally.back.append(client)
+        elif verdict.outcome == "left":
+            self.tally.left.append(client)
+        elif verdict.outcome == "declined":
+            self._cannot_rebase.add(client)
+
+    def _judge(self, call: Call, message: Message) -> Verdict:
         if message.has_error():
             if call.kind == "hello":
                 return Verdict("failed", f"no hello: {message.error.reason}")
@@ -241,54 +232,63 @@ class RoundLoop:
         except ProtocolError as error:
             return Verdict("refused", str(error))
         if reply.client != call.client and (call.client or reply.client.startswith(KEY)):
-            return Verdict("refused", f"it says that it is {reply.client}")
+            return Verdict("refused", f"it says that it is {reply.client}{f' ({reply.why})' if reply.why else ''}")
         if call.kind == "hello":
             if reply.say not in ("hello", "ahead"):
                 return Verdict("failed", reply.why)
-            self.board.clients[call.node] = reply.client
+            self.board.meet(call.node, reply.client)
             return self.ledger.greet(reply)
         verdict = self.ledger.take(reply)
-        if verdict.outcome == "taken" and "train_loss" in reply.metrics:
-            tally.losses.append((reply.weight, reply.metrics["train_loss"]))
+        if verdict.outcome == "taken" and reply.trained:
+            self.tally.measured.append((reply.weight, reply.metrics))
         return verdict
 
     # Closing
 
-    def _close(self, tally: Tally, began: float) -> None:
-        own, round, epoch = self.clock(), self.ledger.round, self.ledger.epoch
-        absent = [client for client in tally.asked if client not in tally.taken]
-        here = self._members_here() - set(absent)
+    def _close(self, began: float) -> None:
+        tally, own, round, epoch = self.tally, self.clock(), self.ledger.round, self.ledger.epoch
+        here = self._members_here() - {*tally.missed, *tally.left}
         why = self.ledger.needs_resync
         self.arrays = merge(self.algorithm, self.ledger, self.arrays)
-        self.ledger.close(self.arrays, here=here, missed=absent)
+        self.ledger.close(self.arrays, here=here, missed=tally.missed)
+        self.tally = Tally()
         tally.own_seconds += self.clock() - own
-        names = self.board.name
-        unanswered = set(absent) - {*tally.declined, *tally.failed, *tally.refused}
-        self.journal.note(
-            "merged",
-            round=round,
-            here=sorted(map(names, here)),
-            applied=sorted(map(names, tally.taken)),
-            declined=sorted(map(names, tally.declined)),
-            late=sorted(map(names, tally.late)),
-            refused=sorted(map(names, [*tally.refused, *tally.failed])),
-            unanswered=sorted(map(names, unanswered)),
-            staleness={names(m.client): round - m.last_round for m in self.ledger.members()},
-            train_loss=tally.train_loss,
-            seconds=round_seconds(self.clock() - began),
-            own_seconds=round_seconds(tally.own_seconds),
-        )
+        self._note_merged(tally, round, here, self.clock() - began)
         if self.ledger.epoch != epoch:
             self._cannot_rebase.clear()
             self.journal.note("resync", round=round, epoch=self.ledger.epoch.number, why=why)
 
+    def _note_merged(self, tally: Tally, round: int, here: set[str], seconds: float) -> None:
+        def names(clients: Iterable[str]) -> list[str]:
+            return sorted(map(self.board.name, clients))
+
+        self.journal.note(
+            "merged",
+            round=round,
+            here=names(here),
+            applied=names(tally.taken),
+            back=names(tally.back),
+            left=names(tally.left),
+            declined=names(tally.declined),
+            late=names(tally.late),
+            refused=names([*tally.refused, *tally.failed]),
+            unanswered=names(set(tally.missed) - {*tally.declined, *tally.failed, *tally.refused}),
+            staleness={self.board.name(m.client): round - m.last_round for m in self.ledger.members()},
+            train_loss=tally.metrics.get("train_loss"),
+            seconds=round_seconds(seconds),
+            own_seconds=round_seconds(tally.own_seconds),
+        )
+
     def _expire(self) -> None:
-        if self.pace.expire is None:
+        """Remove who was silent for too long, right after a round; silence counts while this server listens."""
+        if self.pace.expire is None or self.clock() - self._began < self.pace.expire:
             return
         epoch = self.ledger.epoch
         for client in self.ledger.expire(seconds=self.pace.expire):
+            self.board.forget(client)
             self.journal.note("expired", client=self.board.name(client), why=f"silent for {self.pace.expire:g} s")
         if self.ledger.epoch != epoch:
+            self._cannot_rebase.clear()
             self.journal.note("resync", round=self.ledger.round, epoch=self.ledger.epoch.number, why="clients expired")
 
 

@@ -15,7 +15,8 @@ from fedlatest.flower.calls import Switchboard
 from fedlatest.flower.journal import Journal
 from fedlatest.flower.record import JobRecord
 from fedlatest.flower.records import from_record, to_record
-from fedlatest.flower.rounds import Pace, RoundLoop, Tally
+from fedlatest.flower.rounds import Pace, RoundLoop
+from fedlatest.flower.tally import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.layout import Layout
 from fedlatest.ledger.steering import first_arrays, job_config
@@ -52,8 +53,10 @@ class FedLaAvg(Strategy):
         evaluate_every: int = 1,
         record: Mapping[str, Any] | None = None,
     ) -> None:
-        if min(min_clients, evaluate_every) < 1 or evaluate_nodes_every < 0:
-            raise ConfigError("min_clients and evaluate_every are at least 1, evaluate_nodes_every at least 0 (never)")
+        least = {"cohort_size": 1, "min_clients": 1, "evaluate_every": 1, "evaluate_nodes_every": 0}
+        for name, value in zip(least, (cohort_size, min_clients, evaluate_every, evaluate_nodes_every), strict=True):
+            if value < least[name]:
+                raise ConfigError(f"{name}={value}: must be at least {least[name]}")
         self.algorithm = algorithm or fedlaavg(weighting="update", empty_round="hold")
         self.config = job_config(self.algorithm, memory=memory, clip_norm=clip_norm, unit=unit, seed=seed)
         self.job, self.cohort_size, self.pace, self.min_clients = Path(job), cohort_size, pace, min_clients
@@ -96,16 +99,25 @@ class FedLaAvg(Strategy):
         journal.note("job", job=ledger.job, rounds=num_rounds, round=ledger.round, clients=clients, run=grid.run.run_id)
         result = Result()
         look = _Look(self, loop, run, journal, result, evaluate_config, evaluate_fn, num_rounds)
-        if not run.evaluated:
-            look(None)
-        loop.wait_for(self.min_clients, seconds=10 * pace.deadline)
-        while ledger.round < num_rounds:
-            tally = loop.play_round()
-            look(tally)
-        run.finish(loop.model)
+        try:
+            self._play(loop, run, look, num_rounds)
+        except BaseException as error:
+            journal.note("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            ledger.database.close()
         journal.note("finished", round=ledger.round)
         result.arrays = to_record(loop.model)
         return result
+
+    def _play(self, loop: RoundLoop, run: JobRecord, look: "_Look", num_rounds: int) -> None:
+        if not run.evaluated:
+            look(None)
+        if loop.ledger.round < num_rounds:
+            loop.wait_for(self.min_clients, seconds=10 * loop.pace.deadline)
+        while loop.ledger.round < num_rounds:
+            look(loop.play_round())
+        run.finish(loop.model)
 
     def open_ledger(self, initial_arrays: ArrayRecord) -> Ledger:
         """Begin the job, or go on with it."""
@@ -122,29 +134,37 @@ class FedLaAvg(Strategy):
             arrays=lambda: first_arrays(self.algorithm, layout, model),
         )
 
-    # Flower's own workflow, `Strategy.start`, waits for whoever was asked; ours does not, so these are never called.
+    # Flower's own workflow and its wrappers, such as those for differential privacy, take a reply for a model; here it
+    # is a difference that must count once. So rounds are played by `start` alone.
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Not used: rounds are played by `start`."""
-        raise NotImplementedError("FedLaAvg plays its own rounds: call start(), not Flower's workflow")
+        raise _not_flowers()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Not used: rounds are played by `start`."""
-        raise NotImplementedError("FedLaAvg plays its own rounds: call start(), not Flower's workflow")
+        raise _not_flowers()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Not used: rounds are played by `start`."""
-        raise NotImplementedError("FedLaAvg plays its own rounds: call start(), not Flower's workflow")
+        raise _not_flowers()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Not used: rounds are played by `start`."""
-        raise NotImplementedError("FedLaAvg plays its own rounds: call start(), not Flower's workflow")
+        raise _not_flowers()
+
+
+def _not_flowers() -> NotImplementedError:
+    return NotImplementedError(
+        "FedLaAvg plays its own rounds: call its start(). Flower's workflow and strategies that wrap another take "
+        "replies for models; here they are differences that count exactly once. To bound updates, use clip_norm"
+    )
 
 
 class _Look:
@@ -166,24 +186,30 @@ class _Look:
 
     def __call__(self, tally: Tally | None) -> None:
         round = self.loop.ledger.round
-        last = round >= self.num_rounds
-        train = {} if tally is None or tally.train_loss is None else {"train_loss": tally.train_loss}
+        train = {} if tally is None else tally.metrics
         if tally is not None:
             self.result.train_metrics_clientapp[round] = MetricRecord(dict(train))
-        if round % self.strategy.evaluate_every and not last:
+        on_nodes = self._on_nodes(round) if tally is not None and self._due(self.strategy.evaluate_nodes_every) else {}
+        if not self._due(self.strategy.evaluate_every) and not (on_nodes and self.evaluate_fn is None):
             return
-        test: dict[str, float] = {}
-        every = self.strategy.evaluate_nodes_every
-        if every and tally is not None and (round % every == 0 or last):
-            on_nodes = self.loop.evaluate(self.evaluate_config)
-            if on_nodes is not None:
-                self.result.evaluate_metrics_clientapp[round] = MetricRecord(dict(on_nodes))
-                test.update(on_nodes)
-                self.journal.note("evaluated_on_nodes", round=round, **on_nodes)
-        measured = self.evaluate_fn(round, to_record(self.loop.model)) if self.evaluate_fn else None
-        if measured is not None:
-            self.result.evaluate_metrics_serverapp[round] = measured
-            test.update({name: float(value) for name, value in measured.items() if isinstance(value, int | float)})
-        self.run.add(tally, test, train)
-        row = self.run.folder.metrics().rows[-1]
+        test = self._at_server(round) or on_nodes
+        row = self.run.add(tally, test, train)
         self.journal.note("evaluated", round=round, test_loss=row.test_loss, test_accuracy=row.test_accuracy)
+
+    def _due(self, every: int) -> bool:
+        round = self.loop.ledger.round
+        return every > 0 and (round % every == 0 or round >= self.num_rounds)
+
+    def _on_nodes(self, round: int) -> dict[str, float]:
+        measured = self.loop.evaluate(self.evaluate_config)
+        if measured:
+            self.result.evaluate_metrics_clientapp[round] = MetricRecord(dict(measured))
+            self.journal.note("evaluated_on_nodes", round=round, **measured)
+        return measured
+
+    def _at_server(self, round: int) -> dict[str, float]:
+        measured = self.evaluate_fn(round, to_record(self.loop.model)) if self.evaluate_fn else None
+        if measured is None:
+            return {}
+        self.result.evaluate_metrics_serverapp[round] = measured
+        return {name: float(value) for name, value in measured.items() if isinstance(value, int | float)}

@@ -1,0 +1,1 @@
+"""Handwritten digits with PyTorch on Flower."""

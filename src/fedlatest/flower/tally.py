@@ -1,0 +1,58 @@
+"""Who did what in a round, and what was measured on the way."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Measured = tuple[float, Mapping[str, float]]  # weight, metrics
+
+
+@dataclass
+class Tally:
+    """The round that is open; an upload that comes between two rounds belongs to the next one."""
+
+    asked: list[str] = field(default_factory=list)  # to train
+    recalled: list[str] = field(default_factory=list)  # asked to send again what they hold
+    taken: list[str] = field(default_factory=list)
+    back: list[str] = field(default_factory=list)  # whose earlier value is in the sum again
+    left: list[str] = field(default_factory=list)
+    declined: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)  # taken, though asked in an earlier round
+    measured: list[Measured] = field(default_factory=list)
+    own_seconds: float = 0.0
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything has happened in it."""
+        return bool(self.asked or self.taken or self.back or self.left)
+
+    @property
+    def settled(self) -> set[str]:
+        """Clients that are not to be asked any more: a value that was taken must stay on the client's disk."""
+        return {*self.asked, *self.taken, *self.back, *self.left}
+
+    @property
+    def missed(self) -> list[str]:
+        """Clients that were asked and did not work."""
+        return [client for client in self.asked if client not in self.taken and client not in self.left]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What those measured that took part, by their weights."""
+        return mean_metrics(self.measured)
+
+
+def mean_metrics(measured: Iterable[Measured]) -> dict[str, float]:
+    """The mean of each metric by the weights of those that have it.
+
+    >>> mean_metrics([(1, {"loss": 4.0}), (3, {"loss": 0.0, "accuracy": 1.0})])
+    {'loss': 1.0, 'accuracy': 1.0}
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for weight, metrics in measured:
+        for name, value in metrics.items() if weight > 0 else ():
+            sums[name] = sums.get(name, 0.0) + weight * value
+            weights[name] = weights.get(name, 0.0) + weight
+    return {name: value / weights[name] for name, value in sums.items()}

@@ -1,0 +1,210 @@
+"""The client side: when it may work, stock Flower apps, and models of all kinds."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedlatest.errors import ConfigError, DeclinedError
+from fedlatest.flower import (
+    Assignment,
+    FedLaAvg,
+    Fitted,
+    LocalGrid,
+    Pace,
+    all_of,
+    by_command,
+    by_hours,
+    client_app,
+    from_record,
+    latest_mod,
+    to_record,
+)
+from fedlatest.ledger import ClientStore, Folder
+from fedlatest.ledger.audit import audit
+from tests.flower.small import Small, Weights, towards
+
+
+def at(hour: int, minute: int = 0) -> Any:
+    return lambda: datetime(2026, 1, 1, hour, minute)
+
+
+@pytest.mark.parametrize(
+    ("hours", "hour", "eligible"),
+    [("22:00-06:00", 23, True), ("22:00-06:00", 5, True), ("22:00-06:00", 6, False), ("22:00-06:00", 12, False),
+     ("09:00-17:00", 9, True), ("09:00-17:00", 17, False), ("09:00-17:00", 23, False)],
+)  # fmt: skip
+def test_hours(hours: str, hour: int, eligible: bool) -> None:
+    assert by_hours(hours, now=at(hour))() == (eligible or f"outside its hours {hours}")
+
+
+def test_hours_that_are_none() -> None:
+    with pytest.raises(ConfigError, match="expected START-END"):
+        by_hours("at night")
+
+
+def test_commands() -> None:
+    assert by_command("true")() is True
+    assert by_command("echo on battery; exit 3")() == "on battery"
+    assert by_command("exit 3")() == "`exit 3` said no (3)"
+    assert "did not answer" in str(by_command("sleep 5", seconds=0.05)())
+    assert all_of(by_command("true"), by_command("exit 1"), by_command("exit 2"))() == "`exit 1` said no (1)"
+    assert all_of()() is True
+
+
+@pytest.mark.parametrize(
+    ("options", "node_config", "why"),
+    [
+        ({"eligible": lambda: "no Wi-Fi"}, {}, "no Wi-Fi"),
+        ({"eligible": lambda: False}, {}, "not eligible now"),
+        ({}, {"eligible-command": "echo too hot; exit 1"}, "too hot"),
+        ({}, {"eligible-hours": "00:00-00:00"}, "outside its hours"),
+        ({"eligible": lambda: True}, {"eligible-command": "exit 1"}, "said no"),
+    ],
+)
+def test_not_eligible(
+    options: Any, node_config: Any, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It neither trains nor evaluates; declining costs a rest, and no rank."""
+    caplog.set_level("INFO")
+
+    def score(weights: Weights, task: Assignment) -> Fitted:
+        return Fitted(1, {"loss": 1.0})
+
+    job = Small(tmp_path, clients="ab")
+    job.add("c", client_app(towards(9), evaluate=score, **options), node_config=node_config)
+    job.loop.wait_for(3, seconds=30)
+    tally = job.play()
+    assert tally.declined == ["c"]
+    assert sorted(tally.taken) == ["a", "b"]
+    assert why in caplog.text
+    assert job.member("c").last_round == -1
+    assert not job.events("failed", "refused")
+    assert job.loop.evaluate() == {}
+    assert job.audit().holds
+
+
+def test_a_training_function_that_declines(tmp_path: Path) -> None:
+    def train(weights: Weights, task: Assignment) -> Fitted:
+        raise DeclinedError("no new data")
+
+    job = Small(tmp_path, clients="ab")
+    job.add("c", client_app(train))
+    job.loop.wait_for(3, seconds=30)
+    assert job.play().declined == ["c"]
+
+
+def stock_app(**options: Any) -> ClientApp:
+    """An app as Flower's own tutorials write it; the mod is the only change."""
+    app = ClientApp(mods=[latest_mod(**options)])
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        config: Any = msg.content.config_records["config"]
+        arrays: Any = msg.content.array_records["arrays"].to_numpy_ndarrays()
+        moved = [array + np.float32(config["lr"]) for array in arrays]
+        config["lr"] = 100.0  # it is its own copy
+        metrics = MetricRecord({"train_loss": 0.5, "num-examples": 4})
+        return Message(RecordDict({"arrays": ArrayRecord(moved), "metrics": metrics}), reply_to=msg)
+
+    @app.evaluate()
+    def evaluate(msg: Message, context: Context) -> Message:
+        [array, *_] = msg.content.array_records["arrays"].to_numpy_ndarrays()
+        metrics = MetricRecord({"eval_loss": float(array.mean()), "eval_acc": 0.5, "num-examples": 4})
+        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+    return app
+
+
+def play(folder: Path, first: ArrayRecord, apps: list[ClientApp], *, rounds: int = 2, **options: Any) -> Any:
+    grid = LocalGrid()
+    for number, app in enumerate(apps):
+        grid.add(app, {"state-dir": str(folder / f"nodes/{number}/state"), "partition-id": number})
+    strategy = FedLaAvg(
+        job=folder / "job", cohort_size=len(apps), pace=Pace(deadline=20, poll=0.001), min_clients=len(apps), **options
+    )
+    result = strategy.start(grid, first, num_rounds=rounds, train_config=ConfigRecord({"lr": 0.25}))
+    stores = [ClientStore(Folder(path)) for path in (folder / "nodes").glob("*/state")]
+    assert audit(folder / "job/ledger.sqlite", stores).holds
+    return result
+
+
+def test_a_stock_app(tmp_path: Path) -> None:
+    """Each round moves the model by 1/4, and its arrays keep their order, though there are more than ten."""
+    first = [np.full(2, number, np.float32) for number in range(12)]
+    result = play(tmp_path, ArrayRecord(first), [stock_app(), stock_app()], evaluate_nodes_every=1)
+    assert list(result.arrays) == list(ArrayRecord(first))
+    for number, array in enumerate(result.arrays.to_numpy_ndarrays()):
+        np.testing.assert_array_equal(array, np.full(2, number + 0.5, np.float32))
+    assert dict(result.train_metrics_clientapp[2]) == {"train_loss": 0.5}
+    assert dict(result.evaluate_metrics_clientapp[2]) == {"eval_loss": 0.5, "eval_acc": 0.5}
+
+
+def test_a_stock_app_that_is_not_eligible_does_not_evaluate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One of two clients moves by 1/4; the other has never said what it weighs, and counts like the first."""
+    caplog.set_level("INFO")
+    apps = [stock_app(), stock_app(eligible=lambda: False)]
+    result = play(tmp_path, ArrayRecord([np.zeros(2, np.float32)]), apps, evaluate_nodes_every=1)
+    assert dict(result.evaluate_metrics_clientapp[1]) == {"eval_loss": 0.125, "eval_acc": 0.5}
+    assert caplog.text.count("declined to evaluate") == 2
+
+
+def test_a_stock_app_without_num_examples(tmp_path: Path) -> None:
+    app = ClientApp(mods=[latest_mod()])
+
+    @app.train()
+    def train(msg: Message, context: Context) -> Message:
+        return Message(RecordDict({"arrays": msg.content["arrays"]}), reply_to=msg)
+
+    job = Small(tmp_path, clients="ab")
+    job.add("c", app)
+    job.loop.wait_for(3, seconds=30)
+    job.play()
+    assert "must say 'num-examples' above 0" in job.events("failed")[0]["why"]
+
+
+def test_arrays_of_several_types(tmp_path: Path) -> None:
+    """Double precision stays double, half stays half, and a counter is a whole number."""
+    first: Weights = {
+        "w": np.zeros((2, 2), np.float64),
+        "h": np.zeros(2, np.float16),
+        "running_mean": np.zeros(2, np.float32),
+        "num_batches_tracked": np.array(0, np.int64),
+    }
+
+    def train(weights: Weights, task: Assignment) -> Fitted:
+        assert {name: array.dtype for name, array in weights.items()} == {n: a.dtype for n, a in first.items()}
+        return Fitted(3, {}, {name: array + np.ones((), array.dtype) * 5 for name, array in weights.items()})
+
+    result = play(tmp_path, to_record(first), [client_app(train), client_app(train)], rounds=3)
+    final = from_record(result.arrays)
+    for name, array in first.items():
+        assert final[name].dtype == array.dtype
+        np.testing.assert_array_equal(final[name], np.full(array.shape, 15, array.dtype))
+
+
+def test_clip_norm(tmp_path: Path) -> None:
+    """An update of norm 5 sqrt(3) * 3, times 3 examples, is cut to 1; the model moves by a third of that."""
+
+    def train(weights: Weights, task: Assignment) -> Fitted:
+        return Fitted(3, {}, {"w": weights["w"] + 5})
+
+    result = play(tmp_path, to_record({"w": np.zeros(3, np.float32)}), [client_app(train)], rounds=1, clip_norm=1.0)
+    assert float(np.linalg.norm(result.arrays["w"].numpy())) == pytest.approx(1 / 3, abs=1e-4)
+
+
+def test_what_a_function_is_told(tmp_path: Path) -> None:
+    told: list[Assignment] = []
+
+    def train(weights: Weights, task: Assignment) -> Fitted:
+        told.append(task)
+        return Fitted(1, {}, weights)
+
+    play(tmp_path, to_record({"w": np.zeros(3, np.float32)}), [client_app(train)])
+    assert [task.round for task in told] == [1, 2]
+    assert told[0].config == {"lr": 0.25}
+    assert told[0].node_config["partition-id"] == 0

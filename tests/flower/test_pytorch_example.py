@@ -1,0 +1,80 @@
+"""The PyTorch example: the two forms differ in a handful of lines, and the converted one learns."""
+
+import difflib
+import importlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from fedlatest.flower import LocalGrid
+from fedlatest.flower.journal import read_journal
+from fedlatest.ledger import ClientStore, Folder
+from fedlatest.ledger.audit import audit
+from fedlatest.runs import RunFolder
+
+EXAMPLE = Path(__file__).parents[2] / "examples/flower_pytorch"
+STOCK, OURS = EXAMPLE / "fedavg", EXAMPLE / "fedlaavg"
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.suffix in (".py", ".toml"))
+
+
+def changes() -> list[str]:
+    """The lines that go and those that come, blank ones left out."""
+    found: list[str] = []
+    for path in files(STOCK):
+        old, new = ((folder / path).read_text().splitlines() for folder in (STOCK, OURS))
+        found += [line for line in difflib.ndiff(old, new) if line[0] in "+-" and line[2:].strip()]
+    return found
+
+
+def test_the_two_differ_in_a_handful_of_lines() -> None:
+    assert files(STOCK) == files(OURS)
+    assert sum(line.startswith("+") for line in changes()) <= 7
+    assert sum(line.startswith("-") for line in changes()) <= 5
+
+
+def test_the_readme_shows_all_of_it() -> None:
+    shown = EXAMPLE.joinpath("README.md").read_text().splitlines()
+    assert [line for line in changes() if line[0] + line[2:] not in shown] == []
+
+
+@pytest.fixture
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The converted app can be imported, and writes its job and its model to a folder of the test's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(OURS)
+    yield
+    for name in [name for name in sys.modules if name.startswith("pytorch_digits")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("_here")
+def test_the_converted_app_learns(tmp_path: Path) -> None:
+    """Four nodes with different digits, two a round; in a second run one of them stays away."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; the example needs it")
+    torch.manual_seed(0)
+    server, client = (importlib.import_module(f"pytorch_digits.{name}") for name in ("server_app", "client_app"))
+    config = tomllib.loads((OURS / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    for rounds, num_nodes in ((4, 4), (6, 3)):
+        grid, told = LocalGrid(), {**config, "num-server-rounds": rounds}
+        for number in range(num_nodes):
+            node_config = {"partition-id": number, "num-partitions": 4, "state-dir": str(tmp_path / f"node{number}")}
+            grid.add(client.app, node_config, run_config=told)
+        server.app(grid, Context(grid.run.run_id, 0, {}, RecordDict(), told))
+    assert (tmp_path / "model.pt").is_file()
+    accuracy = [row.test_accuracy for row in RunFolder(tmp_path / "job/run").metrics().rows]
+    assert len(accuracy) == 7
+    assert accuracy[-1] > accuracy[0] + 0.1, accuracy
+    stores = [ClientStore(Folder(tmp_path / f"node{number}")) for number in range(4)]
+    found = audit(tmp_path / "job/ledger.sqlite", stores)
+    assert found.holds
+    assert len(found.in_sum) == 4
+    assert not [
+        event for event in read_journal(tmp_path / "job/events.jsonl") if event["event"] in ("failed", "refused")
+    ]
