@@ -162,7 +162,7 @@ class World:
         """Remove who was not heard of, between rounds."""
         if not self.taken:
             self.may_resync = True
-            self._serve(lambda: self.ledger.expire(seconds=3.0 + how % 16), may_remove=True)
+            self._serve(lambda: self.ledger.expire(seconds=1.0 + how % 8), may_remove=True)
 
     def do_resync(self, *_: int) -> None:
         """Begin a new epoch."""
