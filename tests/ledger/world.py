@@ -107,12 +107,10 @@ class World:
         """Say hello to a client."""
         self.down.append(encode(self.ledger.instruction(self._client(which), "hello")))
 
-    def do_meet(self, which: int, _: int = 0) -> None:
-        """Say hello to a client, and it answers at once."""
+    def do_meet(self, which: int, how: int) -> None:
+        """Say hello to a client, and it answers at once; copies may come late."""
         self.do_hello(which)
-        self._arrive(len(self.down) - 1, keep=False)
-        if self.up:
-            self._take(self.up.pop())
+        self._exchange(1, copies=how & 6)
 
     def do_issue(self, which: int, how: int) -> None:
         """Hand out tickets to some members."""
@@ -130,25 +128,22 @@ class World:
         self._serve(lambda: self.ledger.close(arrays, here=here, missed=missed))
 
     def do_whole_round(self, which: int, how: int) -> None:
-        """A round in which nothing goes wrong for some members, whatever else is on its way."""
+        """A round in which nothing goes wrong for some members; copies of its messages may come late."""
         before = len(self.down)
         self.do_issue(which, how | 1)
-        for _ in range(len(self.down) - before):
-            self._arrive(len(self.down) - 1, keep=False)
-            if self.up:
-                self._take(self.up.pop())
+        self._exchange(len(self.down) - before, copies=how & 6)
         self.do_close(0, 0)
 
     def do_arrive(self, which: int, how: int) -> None:
         """An instruction arrives at its client, or a copy of it does."""
         if self.down:
-            self._arrive(which % len(self.down), keep=how % 4 == 0, how=how)
+            self._arrive(_place(which, self.down), keep=how % 2 == 0, how=how // 2)
 
     def do_answer(self, which: int, how: int) -> None:
         """A reply arrives at the server, or a copy of it does."""
         if self.up:
-            place = which % len(self.up)
-            keep = how % 4 == 0
+            place = _place(which, self.up)
+            keep = how % 2 == 0
             self.happened["reply twice"] += keep
             self._take(self.up[place] if keep else self.up.pop(place))
 
@@ -168,7 +163,7 @@ class World:
         """Remove who was not heard of, between rounds."""
         if not self.taken:
             self.may_resync = True
-            self._serve(lambda: self.ledger.expire(seconds=10.0 + how % 32), may_remove=True)
+            self._serve(lambda: self.ledger.expire(seconds=1.0 + how % 8), may_remove=True)
 
     def do_resync(self, *_: int) -> None:
         """Begin a new epoch."""
@@ -229,7 +224,7 @@ class World:
     def do_set_back_disk(self, which: int, how: int) -> None:
         """A client's disk is set back to a copy."""
         copies = self.devices[self._client(which)].copies
-        self._set_disk(which, copies[how % len(copies)])
+        self._set_disk(which, copies[_place(how, copies)])
         self.happened["disk set back"] += 1
 
     def do_damage_disk(self, which: int, how: int) -> None:
@@ -250,7 +245,7 @@ class World:
 
     def do_restore(self, which: int, _: int = 0) -> None:
         """The ledger is set back to a backup."""
-        backup = self.backups[which % len(self.backups)]
+        backup = self.backups[_place(which, self.backups)]
         self.connection.close()
         self.connection = self._connect(backup.content)
         self.in_sum, self.used = dict(backup.in_sum), set(backup.used)
@@ -260,6 +255,19 @@ class World:
         before = self.epoch
         self.round, self.epoch, self.taken = self.ledger.round, self.ledger.epoch, {}
         self.happened["ledger restored" + (", other epoch" if before != self.epoch else "")] += 1
+
+    def _exchange(self, num: int, *, copies: int) -> None:
+        """The last instructions arrive, and so do the replies to them; copies of them may stay on their way."""
+        for header in self.down[len(self.down) - num :]:
+            before = len(self.up)
+            self.down.append(header)
+            self._arrive(len(self.down) - 1, keep=False)
+            for letter in self.up[before:]:
+                self._take(letter)
+            if not copies & 2:
+                del self.up[before:]
+        if not copies & 4:
+            del self.down[len(self.down) - num :]
 
     # What must hold
 
@@ -501,6 +509,11 @@ class World:
             return content is not None and bool(json.loads(content)["leaving"])
         except ValueError:
             return False
+
+
+def _place(which: int, messages: Sequence[Any]) -> int:
+    """Half of the time the newest message, else any."""
+    return len(messages) - 1 if which % 2 else which // 2 % len(messages)
 
 
 def _zeros() -> Vector:
