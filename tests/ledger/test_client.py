@@ -132,3 +132,19 @@ def test_what_is_not_kept_cannot_be_sent_again() -> None:
     [name] = [name for name in job.disks["b"].files if name.endswith(".value")]
     job.disks["b"].put(name, b"damaged!")
     assert job.obey(job.ask("b", "rebase"), 9, 9).say == "declined"
+
+
+def test_a_slow_answer_does_not_undo_a_quicker_one() -> None:
+    """The client trains for the first ticket when the second is handed out, answered and applied."""
+    job = Job("a")
+    slow = job.ask("a")
+
+    def train() -> Trained:
+        assert job.round({"a": [3, 4]}) == ["taken"]
+        return Trained(np.array([1, 2], np.int32), 1.0, {})
+
+    reply = answer(job.store("a"), slow, train=train)
+    assert (reply.say, reply.why) == ("failed", "another instruction was answered here meanwhile")
+    assert job.ledger.take(reply).outcome == "refused"
+    assert job.round({"a": [5, 6]}) == ["taken"]
+    assert job.total == [5, 6]

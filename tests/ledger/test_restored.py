@@ -1,5 +1,8 @@
 """A ledger that was set back to a backup: what clients hold gives it away."""
 
+from dataclasses import replace
+
+from fedlatest.ledger import Epoch
 from tests.ledger.faults import FlakyDisk
 from tests.ledger.job import Job
 
@@ -116,3 +119,11 @@ def test_an_alarm_outlives_a_crash() -> None:
     assert job.greet("a").outcome == "lost"
     job.close()
     assert job.ledger.epoch.number == 2
+
+
+def test_a_claim_of_a_far_epoch_is_not_believed() -> None:
+    """One client could otherwise use up all epochs that there are."""
+    job = Job("a")
+    liar = replace(job.hello("a"), epoch=Epoch(2**61, "1"))
+    assert job.ledger.greet(liar).outcome == "refused"
+    assert not job.ledger.needs_resync

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlatest.errors import ConfigError, DeclinedError, FedlatestError
+from fedlatest.errors import ConfigError, DeclinedError, FedlatestError, ProtocolError
 from fedlatest.ledger.large import digest_of
 from fedlatest.ledger.messages import Instruction, Reply, Ticket
 from fedlatest.ledger.store import ClientStore, Held, Slot
@@ -37,7 +37,8 @@ def answer(
 
     `weight` is what the client will weigh where that is known before it trains.
     """
-    held = store.load(instruction.job) or Held(instruction.client, instruction.config, instruction.epoch)
+    known = store.load(instruction.job)
+    held = known or Held(instruction.client, instruction.config, instruction.epoch)
     if held.config != instruction.config:
         why = f"this client joined the job with the config {held.config}, the server now has {instruction.config}"
         return _reply("failed", instruction, held, why=why)
@@ -46,11 +47,20 @@ def answer(
     if _is_behind(instruction, held):
         return _reply("ahead", instruction, held, why=f"this client knows of ticket {held.seen}, epoch {held.epoch}")
     try:
-        return _obey(store, instruction, held, train, held.weight or weight)
+        if instruction.ticket is None:
+            return _greet(store, instruction, known, held, weight)
+        return _obey(store, instruction, known, held, train)
     except DeclinedError as error:
         return _reply("declined", instruction, held, why=str(error))
     except FedlatestError as error:
         return _reply("failed", instruction, held, why=str(error))
+
+
+def _greet(store: ClientStore, instruction: Instruction, known: Held | None, held: Held, weight: float) -> Reply:
+    if known is None:
+        store.note(instruction.job, held)  # so that the job can be left before the first round
+    why = "leaving" if held.leaving else ""
+    return _reply("hello", instruction, held, weight=held.weight or weight, why=why)
 
 
 def _is_behind(instruction: Instruction, held: Held) -> bool:
@@ -68,12 +78,11 @@ def _is_pending(ticket: Ticket, held: Held) -> bool:
 def _obey(
     store: ClientStore,
     instruction: Instruction,
+    known: Held | None,
     held: Held,
     train: Callable[[], Trained],
-    weight: float,
 ) -> Reply:
-    if instruction.ticket is None:
-        return _reply("hello", instruction, held, weight=weight, why="leaving" if held.leaving else "")
+    assert instruction.ticket is not None
     newest = held.slots[-1] if held.slots else None
     if instruction.epoch != held.epoch:  # a new epoch: nothing of the old one is in the sum
         held = replace(held, epoch=instruction.epoch, seen=0, slots=())
@@ -84,19 +93,22 @@ def _obey(
         return _reply("lost", instruction, held, why=f"ticket {base.number} is in the sum, but its value is not here")
     if _is_pending(instruction.ticket, held):  # asked twice: say the same again
         value = store.value(instruction.job, instruction.ticket)
-        done = Trained(value, weight, {})
+        done = Trained(value, held.weight, {})
         return _upload(store, instruction, held, base if differences else None, done)
     if held.leaving:
         done = Trained(np.zeros(instruction.settings["size"], np.int32), 0.0, {})
     elif instruction.ask == "rebase":
         if newest is None:
             raise DeclinedError("nothing is kept here that could be sent again")
-        done = Trained(store.value(instruction.job, newest.ticket), weight, {})
+        done = Trained(store.value(instruction.job, newest.ticket), held.weight, {})
     else:
         done = _sound(train(), instruction.settings["size"])
     kept = tuple(slot for slot in held.slots if differences and slot.ticket == base)
     held = replace(held, seen=instruction.ticket.number, slots=kept, weight=done.weight)
-    store.keep(instruction.job, held, instruction.ticket, done.value)
+    with store.lock():
+        if store.load(instruction.job) != known:  # a slow answer must not undo a quicker one
+            raise ProtocolError("another instruction was answered here meanwhile")
+        store.keep(instruction.job, held, instruction.ticket, done.value)
     return _upload(store, instruction, held, base if differences else None, done)
 
 

@@ -1,11 +1,19 @@
 """A small durable place for named contents: each is there as it was last written, or not at all."""
 
+import os
 import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from fedlatest.errors import LedgerError
 from fedlatest.runs.files import sync, write_atomically
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock; there, two processes of one client are the user's to avoid
+    fcntl = None  # type: ignore[assignment]
 
 
 class Disk(Protocol):
@@ -22,6 +30,9 @@ class Disk(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """All names that begin with `folder/`."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold others off for a while."""
 
 
 class Folder:
@@ -65,6 +76,19 @@ class Folder:
     def names(self, folder: str) -> list[str]:
         """The files in a folder below this one, with the drafts of writes that a crash cut short."""
         return sorted(f"{folder}/{path.name}" for path in (self.path / folder).glob("*"))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Wait until no other process holds the folder's lock, then hold it."""
+        if fcntl is None:
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def durable_id(disk: Disk) -> str:

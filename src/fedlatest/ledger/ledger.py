@@ -39,6 +39,8 @@ from fedlatest.ledger.units import IN_THE_LEDGER, Total, Vector
 
 Outcome = Literal["taken", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
 
+MOST_EPOCHS_LOST = 10_000  # since a backup; a claim beyond that is not believed
+
 
 class Verdict(NamedTuple):
     """What became of a reply."""
@@ -247,6 +249,8 @@ class Ledger:
         check_job(reply, job=self.job, config=self._config_hash, layout=self._layout_hash)
 
     def _look_at(self, reply: Reply, member: Member | None) -> Verdict | None:
+        if reply.epoch.number > self.epoch.number + MOST_EPOCHS_LOST:
+            return Verdict("refused", f"it claims epoch {reply.epoch.number}, this ledger is at {self.epoch.number}")
         evidence = look_for_evidence(reply, member, epoch=self.epoch, round=self.round, config=self.config)
         if evidence is None:
             return None

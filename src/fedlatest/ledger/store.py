@@ -5,6 +5,7 @@ between leaves a value that nobody names, which the next write sweeps away.
 """
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +52,10 @@ class ClientStore:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
 
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other processes from changing what is here."""
+        return self.disk.lock()
+
     def load(self, job: str) -> Held | None:
         """What is known of a job; a value whose file is gone or damaged is not held, nor is a damaged state."""
         held = _parse(self.disk.get(f"{job}/state.json") or b"")
@@ -90,10 +95,11 @@ class ClientStore:
         return self._wish(job, leaving=False)
 
     def _wish(self, job: str, *, leaving: bool) -> bool:
-        held = self.load(job)
-        if held is None:
-            return False
-        self.note(job, replace(held, leaving=leaving))
+        with self.lock():
+            held = self.load(job)
+            if held is None:
+                return False
+            self.note(job, replace(held, leaving=leaving))
         return True
 
     def _read(self, job: str, slot: Slot) -> Vector | None:
