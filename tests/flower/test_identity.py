@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedlatest.flower import Pace, client_app
-from tests.flower.small import Small, towards
+from tests.flower.small import Small, lose, towards
 
 
 def restart(job: Small, name: str, *, key: bytes = b"", node_config: dict[str, str] | None = None) -> None:
@@ -18,12 +18,15 @@ def restart(job: Small, name: str, *, key: bytes = b"", node_config: dict[str, s
 
 @pytest.mark.parametrize("kind", ["name", "durable id", "key"])
 def test_a_node_that_restarts_is_the_same_client(tmp_path: Path, kind: str) -> None:
-    job = Small(tmp_path, clients="ab", pace=Pace(deadline=10, poll=1, patience=10))
+    """It is asked again at once, though the message to its old node is not given up yet."""
+    job = Small(tmp_path, clients="ab", pace=Pace(deadline=10, poll=1, patience=1e6))
     key = b"key of c" if kind == "key" else b""
     config = {"name": "" if kind == "durable id" else "c"}
     job.add("c", client_app(towards(3)), key=key, node_config=config)
     job.loop.wait_for(3, seconds=30)
     job.play()
+    job.once(lose, of="c")
+    assert len(job.play().missed) == 1
     restart(job, "c", key=key, node_config=config)
     taken = [len(job.play().taken) for _ in range(4)]
     assert 3 in taken

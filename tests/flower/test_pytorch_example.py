@@ -62,7 +62,7 @@ def test_the_converted_app_learns(tmp_path: Path) -> None:
     server, client = (importlib.import_module(f"pytorch_digits.{name}") for name in ("server_app", "client_app"))
     config = tomllib.loads((OURS / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     for rounds, num_nodes in ((4, 4), (6, 3)):
-        grid, told = LocalGrid(), {**config, "num-server-rounds": rounds}
+        grid, told = LocalGrid(), {**config, "num-server-rounds": rounds, "local-epochs": 3}
         for number in range(num_nodes):
             node_config = {"partition-id": number, "num-partitions": 4, "state-dir": str(tmp_path / f"node{number}")}
             grid.add(client.app, node_config, run_config=told)
@@ -70,7 +70,7 @@ def test_the_converted_app_learns(tmp_path: Path) -> None:
     assert (tmp_path / "model.pt").is_file()
     accuracy = [row.test_accuracy for row in RunFolder(tmp_path / "job/run").metrics().rows]
     assert len(accuracy) == 7
-    assert accuracy[-1] > accuracy[0] + 0.1, accuracy
+    assert accuracy[-1] > 0.4, accuracy
     stores = [ClientStore(Folder(tmp_path / f"node{number}")) for number in range(4)]
     found = audit(tmp_path / "job/ledger.sqlite", stores)
     assert found.holds

@@ -186,6 +186,25 @@ def test_everybody_declines(tmp_path: Path) -> None:
     assert job.loop.model["w"].tolist() == [0, 0, 0]
 
 
+def test_one_that_leaves_in_the_middle_is_not_waited_for(tmp_path: Path) -> None:
+    """Its place is given to another, and the round is closed once that one has answered."""
+    job = Small(tmp_path, cohort_size=1)
+    job.loop.wait_for(3, seconds=30)
+    gone: list[int] = []
+
+    def go() -> None:
+        for call in [] if gone else job.board.at_work(job.ledger.round):
+            gone.append(call.node)
+            job.grid.nodes[call.node].online = False
+
+    job.grid.before_pull = go
+    tally = job.play()
+    assert len(tally.asked) == 2
+    assert len(tally.taken) == 1
+    assert job.now < 5
+    assert job.audit().holds
+
+
 def test_a_dead_client_does_not_win_for_ever(tmp_path: Path) -> None:
     """It is the longest absent, and is left alone for longer each time that it does not answer."""
     job = Small(tmp_path, cohort_size=1, pace=Pace(deadline=10, poll=1, patience=10))

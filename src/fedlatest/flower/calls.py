@@ -69,14 +69,20 @@ class Switchboard:
         """Clients that have not answered yet."""
         return {call.client for call in self.out.values() if call.client}
 
+    def at_work(self, round: int) -> list[Call]:
+        """What nodes that are online were asked in a round and have not answered; who has gone is not waited for."""
+        asked = [call for call in self.out.values() if call.round == round and call.kind in ("train", "rebase")]
+        return [call for call in asked if call.node in self.online]
+
     def meet(self, node: int, client: str) -> None:
-        """A node has said who it is."""
+        """A node has said who it is; what its client was asked at another node went with that node."""
         other = self.here().get(client, node)
         if other != node:
             log.warning(
                 "fedlatest: %s is at two nodes, %s and %s; unless it was just restarted, two machines share its name "
                 "or a copy of its state folder, and will undo each other's work", self.name(client), other, node,
             )  # fmt: skip
+        self.out = {key: call for key, call in self.out.items() if call.client != client or call.node == node}
         self.clients.pop(node, None)  # of two nodes, the one met last counts
         self.clients[node] = client
 

@@ -103,8 +103,7 @@ class RoundLoop:
             own = self.clock()
             self._ask(record)
             tally.own_seconds += self.clock() - own
-            waiting = any(call.round == round and call.kind in ("train", "rebase") for call in self.board.out.values())
-            if (tally.begun and not waiting) or self.clock() - began >= self.pace.deadline:
+            if (tally.begun and not self.board.at_work(round)) or self.clock() - began >= self.pace.deadline:
                 break
             self.sleep(self.pace.poll)
         self._close(began)
@@ -156,8 +155,8 @@ class RoundLoop:
         """Hand out the places in the cohort that are free."""
         tally = self.tally
         here = self._members_here() - self.board.busy() - tally.settled
-        working = sum(call.kind == "train" and call.round == self.ledger.round for call in self.board.out.values())
-        room = self.cohort_size - working - len(tally.taken)
+        working = [call for call in self.board.at_work(self.ledger.round) if call.kind == "train"]
+        room = self.cohort_size - len(working) - len(tally.taken)
         chosen = choose(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
         if chosen:
             self._send("train", chosen, model)
