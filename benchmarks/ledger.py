@@ -15,8 +15,8 @@ import numpy as np
 
 from fedlatest import fedlaavg
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
-from fedlatest.flower.journal import read_journal
 from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
+from fedlatest.ledger.events import read_events
 from fedlatest.ledger.large import digest_of
 from fedlatest.ledger.steering import first_arrays, job_config, merge
 
@@ -38,7 +38,7 @@ def a_round(folder: Path) -> tuple[float, float]:
         grid.add(client_app(train), {"state-dir": str(folder / f"node{node}"), "name": f"node{node}"})
     strategy = FedLaAvg(job=folder / "job", cohort_size=NUM_NODES, pace=Pace(poll=0.001), min_clients=NUM_NODES)
     strategy.start(grid, to_record(model), num_rounds=ROUNDS)
-    events = [event for event in read_journal(folder / "job" / "events.jsonl") if event["event"] == "merged"]
+    events = [event for event in read_events(folder / "job" / "events.jsonl") if event["event"] == "merged"]
     seconds = [event["own_seconds"] for event in events[1:]]  # the first compiles
     return float(np.median(seconds)), max(seconds)
 

@@ -9,11 +9,11 @@ import pytest
 
 from fedlatest.cli.app import out
 from fedlatest.cli.board import Board
-from fedlatest.deployment.events import append_event
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.folder import open_folder
 from fedlatest.deployment.job import JobView
 from fedlatest.errors import RunFolderError
+from fedlatest.ledger.events import append_event
 from tests.command_line import Done, fedlatest_here
 
 APP = Path(__file__).parent / "stub_app"

@@ -11,12 +11,12 @@ from flwr.app import ArrayRecord, MetricRecord
 
 from fedlatest.deployment.chaos import Chaos, plan_chaos
 from fedlatest.deployment.conduct import conduct
-from fedlatest.deployment.events import Event, read_events
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.init import write_app
 from fedlatest.deployment.template.digits import client_app, task
 from fedlatest.flower import FedLaAvg, LocalGrid, Pace, from_record, to_record
 from fedlatest.ledger.audit import Audit, audit
+from fedlatest.ledger.events import Event, read_events
 from fedlatest.ledger.folder import find_ledger, find_stores
 from tests.deployment.leftovers import MARK, marked
 

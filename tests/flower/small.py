@@ -11,11 +11,12 @@ from flwr.clientapp import ClientApp
 
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
 from fedlatest.flower.calls import Switchboard
-from fedlatest.flower.journal import Journal, read_journal
+from fedlatest.flower.journal import Journal
 from fedlatest.flower.rounds import RoundLoop
 from fedlatest.flower.tally import Tally
 from fedlatest.ledger import ClientStore, Folder, Member
 from fedlatest.ledger.audit import Audit, audit
+from fedlatest.ledger.events import read_events
 
 Weights = dict[str, npt.NDArray[Any]]
 Train = Callable[[Weights, Assignment], Fitted]
@@ -84,7 +85,7 @@ class Small:
 
     def events(self, *kinds: str) -> list[Mapping[str, Any]]:
         """What the journal says of some kinds."""
-        return [event for event in read_journal(self.folder / "job/events.jsonl") if event["event"] in kinds]
+        return [event for event in read_events(self.folder / "job/events.jsonl") if event["event"] in kinds]
 
     def member(self, name: str) -> Member:
         """What the ledger says of a client."""

@@ -17,9 +17,9 @@ from flwr.supercore.run import Run
 import fedlatest
 from fedlatest.errors import ConfigError, DeploymentError, LedgerError
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
-from fedlatest.flower.journal import read_journal
 from fedlatest.ledger import ClientStore, Folder
 from fedlatest.ledger.audit import audit
+from fedlatest.ledger.events import read_events
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
 from tests.flower.small import FIRST, Small, Weights, towards
@@ -74,7 +74,7 @@ def test_a_cut_job_equals_an_uncut_one(tmp_path: Path) -> None:
     cut = start(tmp_path / "cut", 6, grid=grid_of(tmp_path / "cut", run_id=3)).arrays
     np.testing.assert_array_equal(cut["w"].numpy(), whole["w"].numpy())
     assert holds(tmp_path / "cut")
-    events = read_journal(tmp_path / "cut/job/events.jsonl")
+    events = read_events(tmp_path / "cut/job/events.jsonl")
     assert [event["round"] for event in events if event["event"] == "merged"] == list(range(6))
     assert [event["run"] for event in events if event["event"] == "job"] == [1, 2, 3]
 
@@ -171,7 +171,7 @@ def test_a_superlink_that_goes_away(tmp_path: Path, caplog: pytest.LogCaptureFix
     grid.before_pull = die
     with pytest.raises(DeploymentError, match=r"did not hand over replies \(Conn.*the same job folder goes on"):
         start(tmp_path, 50, grid=grid)
-    stopped = read_journal(tmp_path / "job/events.jsonl")[-1]
+    stopped = read_events(tmp_path / "job/events.jsonl")[-1]
     assert stopped["event"] == "stopped"
     assert stopped["round"] > 0
     assert "connection refused" in caplog.text
@@ -190,7 +190,7 @@ def test_the_older_of_two_servers_stops(tmp_path: Path) -> None:
 
     with pytest.raises(LedgerError, match="another server run has taken over"):
         start(tmp_path, 8, grid=grid, evaluate_fn=take_over)
-    events = read_journal(tmp_path / "job/events.jsonl")
+    events = read_events(tmp_path / "job/events.jsonl")
     assert [event["event"] for event in events if event["event"] in ("finished", "stopped")] == ["finished", "stopped"]
     assert holds(tmp_path)
 

@@ -11,9 +11,9 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from fedlatest.flower import LocalGrid
-from fedlatest.flower.journal import read_journal
 from fedlatest.ledger import ClientStore, Folder
 from fedlatest.ledger.audit import audit
+from fedlatest.ledger.events import read_events
 from fedlatest.runs import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples/flower_pytorch"
@@ -76,5 +76,5 @@ def test_the_converted_app_learns(tmp_path: Path) -> None:
     assert found.holds
     assert len(found.in_sum) == 4
     assert not [
-        event for event in read_journal(tmp_path / "job/events.jsonl") if event["event"] in ("failed", "refused")
+        event for event in read_events(tmp_path / "job/events.jsonl") if event["event"] in ("failed", "refused")
     ]

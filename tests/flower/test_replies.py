@@ -71,7 +71,7 @@ CHANGES: list[tuple[Change, str]] = [
     (no_header, "is the client wrapped"),
     (change_header(client="c"), "says that it is c"),
     (change_header(weight=0), "its weight is 0"),
-    (change_header(weight="many"), "weight='many'"),
+    (change_header(weight="many"), "weight=many"),
     (change_header(base=None), "it starts from nothing"),
     (change_header(job="0" * 32), "its job is 000"),
     (change_header(ticket=[1, "ab"]), "it bears ticket 1"),

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlatest.cli.app import out
-from fedlatest.deployment.events import Event, EventReader
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.job import JobView
+from fedlatest.ledger.events import Event, EventReader
 
 _STYLES = {"here": "green", "coming": "yellow", "away": "dim", "killed": "bold red", "refused": "red"}
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from fedlatest.deployment.attendance import Attendance
 from fedlatest.deployment.chaos import Chaos
-from fedlatest.deployment.events import Event, EventReader
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.job import JobView
 from fedlatest.deployment.run import Run
 from fedlatest.errors import DeploymentError
+from fedlatest.ledger.events import Event, EventReader
 
 Listener = Callable[[JobView, list[Event]], None]
 _TICK = 0.1

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fedlatest.deployment.events import append_event, read_events
 from fedlatest.deployment.node import Node, Presence
 from fedlatest.deployment.ports import free_ports
 from fedlatest.deployment.process import stop_all
@@ -14,6 +13,7 @@ from fedlatest.deployment.run import Run
 from fedlatest.deployment.secrets import Secrets, make_secrets
 from fedlatest.deployment.superlink import SuperLink
 from fedlatest.errors import ConfigError
+from fedlatest.ledger.events import append_event, read_events
 
 STOP_PATIENCE = 4.0
 

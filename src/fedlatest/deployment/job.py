@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from fedlatest.deployment.events import Event
+from fedlatest.ledger.events import Event
 
 
 @dataclass

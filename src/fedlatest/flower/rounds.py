@@ -103,7 +103,8 @@ class RoundLoop:
             own = self.clock()
             self._ask(record)
             tally.own_seconds += self.clock() - own
-            if (tally.begun and not self.board.at_work(round)) or self.clock() - began >= self.pace.deadline:
+            # If all whom it asked failed or declined, a round waits for others: it must not rush on with nobody.
+            if (tally.fruitful and not self.board.at_work(round)) or self.clock() - began >= self.pace.deadline:
                 break
             self.sleep(self.pace.poll)
         self._close(began)

@@ -23,9 +23,9 @@ class Tally:
     own_seconds: float = 0.0
 
     @property
-    def begun(self) -> bool:
-        """Whether anything has happened in it."""
-        return bool(self.asked or self.taken or self.back or self.left)
+    def fruitful(self) -> bool:
+        """Whether anything came of it yet."""
+        return bool(self.taken or self.back or self.left)
 
     @property
     def settled(self) -> set[str]:
