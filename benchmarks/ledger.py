@@ -17,7 +17,7 @@ from fedlatest import fedlaavg
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
 from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
 from fedlatest.ledger.events import read_events
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.large import checksum_of, digest_of
 from fedlatest.ledger.steering import first_arrays, job_config, merge
 
 NUM_NODES, ROUNDS = 5, 30
@@ -58,13 +58,13 @@ def large_uploads(folder: Path) -> tuple[float, float, float]:
         store = ClientStore(Folder(folder / "stores" / client))
         ledger.greet(answer(store, ledger.instruction(client, "hello"), train=_not))
     value = np.random.default_rng(0).integers(-(2**20), 2**20, NUM_PARAMETERS).astype("<i4")
-    digest, arrays = digest_of(value), ledger.arrays()
-    for _ in range(2):  # the first round compiles
+    digest, checksum, arrays = digest_of(value), checksum_of(value), ledger.arrays()
+    for _ in range(2):  # the first round compiles, and its uploads are whole values
         taking = 0.0
         for client, asked in ledger.issue(clients).items():
             reply = Reply(
                 "upload", asked.job, asked.epoch, asked.config, asked.layout, client, ticket=asked.ticket,
-                base=asked.applied, weight=1.0, digest=digest, value=digest, vector=value,
+                base=asked.applied, weight=1.0, checksum=checksum, value=digest, vector=value,
             )  # fmt: skip
             began = time.perf_counter()
             assert ledger.take(reply).outcome == "taken"

@@ -58,7 +58,7 @@ def no_header(message: Message) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (flip_a_bit, "does not have the digest"),
+    (flip_a_bit, "does not have the checksum"),
     (truncate, "cannot be read"),
     (claim_a_terabyte, "cannot be read"),
     (lambda message: put(message, Array(np.zeros(100_000, np.int32))), "more than 3 numbers take"),

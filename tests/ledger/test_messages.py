@@ -24,12 +24,12 @@ INSTRUCTION = Instruction(
     7,
     Ticket(3, "c"),
     Ticket(2, "b"),
-    "digest",
+    "checksum",
     {"memory": "client"},
 )
 REPLY = Reply(
     "upload", JOB, Epoch(1, "ab"), "config", "layout", "me", 7, Ticket(3, "c"), Ticket(2, "b"),
-    (Ticket(2, "b"), Ticket(3, "c")), 3, weight=2.0, digest="d", value="v", metrics={"loss": 0.5},
+    (Ticket(2, "b"), Ticket(3, "c")), 3, weight=2.0, checksum="d", value="v", metrics={"loss": 0.5},
 )  # fmt: skip
 
 WRONG_REPLIES: dict[str, dict[str, Any]] = {

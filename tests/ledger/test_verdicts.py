@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fedlatest.ledger import Epoch, Reply, Ticket
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.large import checksum_of
 from tests.ledger.faults import FlakyDisk
 from tests.ledger.job import Job
 
 
 def _with(vector: Any, **more: Any) -> Callable[[Reply], Reply]:
-    return lambda reply: replace(reply, vector=vector, digest=digest_of(np.asarray(vector)), **more)
+    return lambda reply: replace(reply, vector=vector, checksum=checksum_of(np.asarray(vector)), **more)
 
 
 def _but(**changes: Any) -> Callable[[Reply], Reply]:
@@ -27,7 +27,7 @@ WRONG = {
     "flat no more": (_with(np.zeros((1, 2), np.int32)), "its vector is int32[1, 2], not int32[2]"),
     "not finite": (_but(vector=np.array([np.nan, 1.0])), "its vector is float64[2], not int32[2]"),
     "too wide": (_but(vector=np.zeros(2, np.int64)), "its vector is int64[2], not int32[2]"),
-    "digest": (_but(vector=np.array([9, 9], np.int32)), "its vector does not have the digest that its header names"),
+    "digest": (_but(vector=np.array([9, 9], np.int32)), "its vector does not have the checksum that its header names"),
     "superseded": (_but(ticket=Ticket(1, "99")), "it bears ticket 1; the last one was 2"),
     "other nonce": (_but(ticket=Ticket(2, "99")), "it bears ticket 2; the last one was 2"),
     "no ticket": (_but(ticket=None), "it bears no ticket; the last one was 2"),

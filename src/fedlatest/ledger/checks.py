@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.config import JobConfig
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.large import checksum_of, digest_of
 from fedlatest.ledger.layout import Layout
 from fedlatest.ledger.messages import Epoch, Reply, Ticket
 from fedlatest.ledger.roster import Member
@@ -57,9 +57,9 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
     if not isinstance(vector, np.ndarray) or vector.dtype != ON_THE_WIRE or vector.shape != (layout.size,):
         seen = f"{vector.dtype}{list(vector.shape)}" if isinstance(vector, np.ndarray) else "nothing"
         raise ProtocolError(f"its vector is {seen}, not {ON_THE_WIRE}[{layout.size}]")
-    if digest_of(vector) != reply.digest:
-        raise ProtocolError("its vector does not have the digest that its header names")
-    if reply.base is None and reply.value != reply.digest:
+    if checksum_of(vector) != reply.checksum:
+        raise ProtocolError("its vector does not have the checksum that its header names")
+    if reply.base is None and reply.value != digest_of(vector):
         raise ProtocolError("its vector is a whole value, but not the one that its header names")
     if reply.say == "goodbye" and reply.value != digest_of(np.zeros_like(vector)):
         raise ProtocolError("it says goodbye and leaves a value behind")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlatest.errors import ConfigError, DeclinedError, FedlatestError, ProtocolError
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.large import checksum_of, digest_of
 from fedlatest.ledger.messages import Instruction, Reply, Ticket
 from fedlatest.ledger.store import ClientStore, Held, Slot
 from fedlatest.ledger.units import MOST_UNITS, ON_THE_WIRE, Vector
@@ -135,7 +135,7 @@ def _upload(store: ClientStore, instruction: Instruction, held: Held, base: Tick
         base=base,
         trained=instruction.ask == "train" and not leaves,
         weight=done.weight,
-        digest=digest_of(vector),
+        checksum=checksum_of(vector),
         value=digest_of(done.value),
         metrics=done.metrics,
         vector=vector,

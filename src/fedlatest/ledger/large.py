@@ -1,7 +1,8 @@
-"""Large vectors on all cores: their digest, and their sum."""
+"""Large vectors on all cores: their digests, and their sum."""
 
 import hashlib
 import os
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -15,9 +16,19 @@ PART = 2**20  # numbers; hashing and adding let go of Python's lock
 
 
 def digest_of(vector: Vector) -> str:
-    """The digest under which a vector travels and is kept: of the digests of its parts."""
+    """The name of a value, on the client's disk and in the ledger: the digest of the digests of its parts."""
     numbers = np.ascontiguousarray(vector, ON_THE_WIRE)
     parts = _each_part(len(numbers), lambda part: hashlib.sha256(numbers[part].data).digest())
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def checksum_of(vector: Vector) -> str:
+    """What tells a vector that was damaged on its way, in a third of the time of a digest.
+
+    Who can change a vector on purpose can change either with it: against that there is TLS.
+    """
+    numbers = np.ascontiguousarray(vector, ON_THE_WIRE)
+    parts = _each_part(len(numbers), lambda part: zlib.crc32(numbers[part].data).to_bytes(4, "little"))
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

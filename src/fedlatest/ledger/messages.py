@@ -71,7 +71,7 @@ class Reply:
     seen: int = 0
     trained: bool = True
     weight: float = 0.0
-    digest: str = ""  # of the vector
+    checksum: str = ""  # of the vector
     value: str = ""  # digest of the value that the client now keeps
     why: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)

@@ -85,7 +85,7 @@ def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt
     sums, unit = ledger.sums(), ledger.config.unit
     if sums.num_members == 0:
         return dict(arrays)
-    total, delta = (jnp.asarray(from_units(part, unit)) for part in (sums.total, sums.delta))
+    total, delta = from_units(sums.total, unit), from_units(sums.delta, unit)
     remembers = PART in algorithm.remembers
     summed = Sums(
         fresh={} if remembers else {PART: delta},
