@@ -31,7 +31,7 @@ def local(folder: Path, *arguments: str) -> Done:
         (["--resume", "--force"], "--resume, --force: go on with what is there or replace it, not both"),
         (["--set", "availability=diurnl"], "availability=diurnl: unknown; did you mean diurnal?"),
         (["--set", "availability=trace"], "trace: availability=trace needs it; add --set trace=..."),
-        (["--set", "period=4"], "period: is a key of availability=diurnal and availability=sine"),
+        (["--set", "share=0.5"], "share: is a key of availability=markov"),
         (["--set", "deadlin=4"], "deadlin: unknown key; did you mean deadline?"),
         (["--set", "job=elsewhere"], "job: unknown key"),
         (["--set", "deadline=soon"], "deadline=soon: expected a number"),

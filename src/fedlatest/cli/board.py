@@ -79,7 +79,11 @@ def _line(event: Event, view: JobView) -> str:
             applied, unanswered = event.get("applied", []), event.get("unanswered", [])
             silent = f", no answer from {' '.join(unanswered)}" if unanswered else ""
             took = f"{event.get('seconds', 0.0):.1f} s"
-            return f"round {event['round'] + 1}: {' '.join(applied) or 'nobody'}{silent}, {took}{_scores(view)}"
+            loss = event.get("train_loss")
+            learnt = "" if loss is None else f", train loss {loss:.4f}"
+            return f"round {event['round'] + 1}: {' '.join(applied) or 'nobody'}{silent}, {took}{learnt}"
+        case "evaluated" if event.get("test_accuracy") is not None:
+            return f"  after round {event['round']}: accuracy {event['test_accuracy']:.4f}"
     return ""
 
 

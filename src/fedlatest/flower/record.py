@@ -81,7 +81,8 @@ class JobRecord:
         save_participation(self.folder / "participation.npz", _participation(took_part))
         if here.size:  # where nobody ever came there is nothing to draw
             save_clients(self.folder / "clients.npz", _clients(here))
-        self._write("finished", {"availability": self._availability(here)})
+        seconds = round(self._before + time.monotonic() - self._began, 3)
+        self._write("finished", {"seconds": seconds, "availability": self._availability(here)})
 
     def _availability(self, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
         rows = self.folder.metrics().rows

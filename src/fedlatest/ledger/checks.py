@@ -64,11 +64,21 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
     if reply.say == "goodbye" and reply.value != digest_of(np.zeros_like(vector)):
         raise ProtocolError("it says goodbye and leaves a value behind")
     if config.clip_norm is not None:
-        # A value is within the limit, a difference of two within twice; rounding moves each number by half a unit.
-        most = (config.clip_norm + config.unit * math.sqrt(layout.size)) * (2 if by_difference else 1)
+        most = _most(reply, member, config.clip_norm, config, layout.size)
         length = norm(vector, config.unit)
         if length > most:
             raise ProtocolError(f"its norm is {length:.4g}, above {most:.4g}")
+
+
+def _most(reply: Reply, member: Member, limit: float, config: JobConfig, size: int) -> float:
+    """The largest norm that an upload of clipped updates can have: of the new value and of the one it starts from.
+
+    Rounding to units moves each number by half a unit, single precision the norm by a little.
+    """
+    weighs = config.settings.get("weighting") == "update"
+    values = [reply.weight, *([member.weight] if reply.base is not None else [])]
+    rounding = config.unit * math.sqrt(size)
+    return sum(1.001 * limit * (weight if weighs else 1.0) + rounding for weight in values)
 
 
 def look_for_evidence(

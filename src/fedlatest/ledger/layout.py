@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The arrays of a model in their order."""
+    """The arrays of a model in their order. Whole numbers, such as the counter of a batch norm, are not trained."""
 
     places: tuple[Place, ...]
 
@@ -40,9 +40,14 @@ class Layout(NamedTuple):
         return cls(tuple(found))
 
     @property
+    def trained(self) -> tuple[Place, ...]:
+        """The arrays that training moves."""
+        return tuple(place for place in self.places if np.dtype(place.dtype).kind == "f")
+
+    @property
     def size(self) -> int:
-        """How many numbers there are in all."""
-        return sum(_size(place) for place in self.places)
+        """How many numbers training moves."""
+        return sum(_size(place) for place in self.trained)
 
     @property
     def hash(self) -> str:
@@ -50,29 +55,26 @@ class Layout(NamedTuple):
         return hash_of(sorted(list(place) for place in self.places))
 
     def flatten(self, arrays: Arrays) -> npt.NDArray[np.float32]:
-        """All numbers in a row, in single precision; the arrays may come in another order."""
+        """All trained numbers in a row, in single precision; the arrays may come in another order."""
         found = Layout.of(arrays)
         if sorted(found.places) != sorted(self.places):
             raise ConfigError(f"the model is not the job's: its layout is {found.hash}, the job's {self.hash}")
-        if not self.places:
-            return np.zeros(0, np.float32)
-        return np.concatenate([np.asarray(arrays[place.name], np.float32).reshape(-1) for place in self.places])
+        if not self.trained:
+            raise ConfigError("the model holds no array of floating point numbers: there is nothing to train")
+        return np.concatenate([np.asarray(arrays[place.name], np.float32).reshape(-1) for place in self.trained])
 
-    def unflatten(self, vector: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that lie in a vector, in single precision whatever the model's types."""
-        ends = np.cumsum([_size(place) for place in self.places])
-        return {
-            place.name: vector[end - _size(place) : end].reshape(place.shape)
-            for place, end in zip(self.places, ends, strict=True)
+    def fixed(self, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """The arrays that training leaves alone."""
+        return {place.name: np.asarray(arrays[place.name]) for place in self.places if place not in self.trained}
+
+    def unflatten(self, vector: npt.NDArray[Any], fixed: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """The model whose trained numbers lie in a vector, in its own shapes, types and order."""
+        ends = np.cumsum([_size(place) for place in self.trained])
+        moved = {
+            place.name: vector[end - _size(place) : end].reshape(place.shape).astype(place.dtype)
+            for place, end in zip(self.trained, ends, strict=True)
         }
-
-    def cast(self, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """Arrays in the model's own types; whole numbers, such as the counter of a batch norm, are rounded."""
-        cast: dict[str, npt.NDArray[Any]] = {}
-        for place in self.places:
-            array, dtype = np.asarray(arrays[place.name]), np.dtype(place.dtype)
-            cast[place.name] = (np.rint(array) if dtype.kind in "iu" else array).astype(dtype)
-        return cast
+        return {place.name: moved[place.name] if place.name in moved else fixed[place.name] for place in self.places}
 
 
 def hash_of(value: Any) -> str:

@@ -222,9 +222,10 @@ class Ledger:
                 self.roster.miss(client, self.round)
             for client in {*here, *self._taken}:
                 self.roster.hear(client, self.clock())
+                worked = client in self._taken and self._taken[client].trained
                 self.database.execute(
                     "INSERT OR REPLACE INTO attendance SELECT ?, number, ? FROM clients WHERE client = ?",
-                    *(self.round, client in self._taken, client),
+                    *(self.round, worked, client),
                 )
             self.database.put_arrays("server", arrays)
             if self._taken and self.config.memory != "none":

@@ -24,6 +24,7 @@ from fedlatest.ledger.units import Vector, from_units, to_units
 from fedlatest.runs.files import named_leaves
 
 PART = "update"
+FIXED = "fixed "  # what the names of arrays begin with that are not trained
 COARSE, FINE = 2.0**-16, 2.0**-24  # units of an update times samples, and of an update
 
 
@@ -58,12 +59,13 @@ def job_config(
 
 def first_arrays(algorithm: Algorithm, layout: Layout, model: Arrays) -> dict[str, npt.NDArray[Any]]:
     """What the server keeps before the first round."""
-    return _as_arrays(algorithm.init(jnp.asarray(layout.flatten(model)), 0))
+    fixed = {f"{FIXED}{name}": array for name, array in layout.fixed(model).items()}
+    return {**_as_arrays(algorithm.init(jnp.asarray(layout.flatten(model)), 0)), **fixed}
 
 
 def model_of(ledger: Ledger, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
     """The model among the server's arrays, in its own shapes and types."""
-    return ledger.layout.cast(ledger.layout.unflatten(arrays["params"]))
+    return ledger.layout.unflatten(arrays["params"], _fixed(arrays, drop=True))
 
 
 def choose(
@@ -96,7 +98,7 @@ def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt
     )
     facts = _facts(algorithm, ledger, ledger.members(), cohort_size=1)
     facts = facts._replace(num_clients=sums.num_members, total_weight=sums.total_weight or 1.0)
-    return _as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts))
+    return {**_as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts)), **_fixed(arrays)}
 
 
 def contribution(instruction: Instruction, layout: Layout, broadcast: Arrays, local: Arrays, weight: float) -> Vector:
@@ -106,11 +108,18 @@ def contribution(instruction: Instruction, layout: Layout, broadcast: Arrays, lo
     # NumPy's numbers: a client then needs none of JAX's compiler.
     round, number, share = np.int32(instruction.round), np.int32(0), np.float32(weight)
     facts = ClientFacts(cast(Any, round), cast(Any, number), cast(Any, share), 1, algorithm.numbers, settings["seed"])
-    value = np.asarray(algorithm.contribute(layout.flatten(broadcast), layout.flatten(local), {}, facts)[PART])
-    limit, length = settings["clip_norm"], float(np.linalg.norm(value.astype(np.float64)))
-    if limit is not None and length > limit:
-        value = value * np.float32(limit / length)
+    sent = layout.flatten(broadcast)
+    trained = _within(settings["clip_norm"], sent, layout.flatten(local))
+    value = np.asarray(algorithm.contribute(sent, trained, {}, facts)[PART])
     return to_units(value, settings["unit"])
+
+
+def _within(limit: float | None, sent: npt.NDArray[Any], trained: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The trained model, brought back towards the one that was sent until the update's norm is within the limit."""
+    length = 0.0 if limit is None else float(np.linalg.norm((trained - sent).astype(np.float64)))
+    if limit is None or not length > limit:
+        return trained
+    return sent + (trained - sent) * np.float32(limit / length)
 
 
 def algorithm_of(name: str, settings: Any) -> Algorithm:
@@ -152,6 +161,12 @@ def _as_server(algorithm: Algorithm, arrays: Arrays) -> Any:
     like = jax.eval_shape(lambda: algorithm.init(params, 0))
     leaves = [jnp.asarray(arrays[name]) for name in named_leaves(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _fixed(arrays: Arrays, *, drop: bool = False) -> dict[str, npt.NDArray[Any]]:
+    """The model's arrays that are not trained, by their names here or in the model."""
+    found = {name: array for name, array in arrays.items() if name.startswith(FIXED)}
+    return {name.removeprefix(FIXED): array for name, array in found.items()} if drop else found
 
 
 def _as_arrays(server: Any) -> dict[str, npt.NDArray[Any]]:
