@@ -1,4 +1,4 @@
-"""What our own code costs a deployment: a round of five nodes with the digits model, and a hundred large uploads.
+"""What our own code costs a deployment: a round of five nodes, a hundred large uploads, and what the grid does.
 
 python -m benchmarks.ledger
 """
@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from fedlatest import fedlaavg
-from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
+from fedlatest.deployment.template.digits import task
+from fedlatest.deployment.template.digits.client_app import app as client_app_of_digits
+from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, from_record, to_record
 from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
 from fedlatest.ledger.events import read_events
 from fedlatest.ledger.large import checksum_of, digest_of
@@ -77,6 +79,18 @@ def large_uploads(folder: Path) -> tuple[float, float, float]:
     return taking, closing, peak
 
 
+def grid_effect(folder: Path, unit: float) -> tuple[float, dict[str, np.ndarray]]:
+    """Test accuracy and model after 30 rounds of the digits app, three of five clients a round, on a grid."""
+    grid = LocalGrid()
+    for number in range(NUM_NODES):
+        about = {"state-dir": str(folder / f"node{number}"), "partition-id": number, "num-partitions": NUM_NODES}
+        run_config = {"seed": 0, "local-steps": 50, "batch-size": 10, "learning-rate": 0.1}
+        grid.add(client_app_of_digits, about, run_config=run_config)
+    strategy = FedLaAvg(job=folder / "job", cohort_size=3, unit=unit, pace=Pace(poll=0.001), min_clients=NUM_NODES)
+    model = from_record(strategy.start(grid, to_record(task.first_model()), num_rounds=ROUNDS).arrays)
+    return task.evaluate(model, *task.load_test())["accuracy"], model
+
+
 def _not() -> Trained:
     raise AssertionError
 
@@ -93,6 +107,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         median, largest = a_round(Path(folder))
         print(f"own code in a round of {NUM_NODES} nodes, digits: {median:.3f} s (largest {largest:.3f} s)")
+    units = (2.0**-18, 2.0**-16, 2.0**-8, 2.0**-2, 1.0)
+    found = {}
+    for unit in units:
+        with tempfile.TemporaryDirectory() as folder:
+            found[unit] = grid_effect(Path(folder), unit)
+        moved = max(float(np.abs(found[unit][1][name] - part).max()) for name, part in found[units[0]][1].items())
+        print(f"unit {unit:9.3g}: accuracy {found[unit][0]:.4f}, model off by {moved:.2g} from that of the finest unit")
 
 
 if __name__ == "__main__":

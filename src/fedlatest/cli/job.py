@@ -56,7 +56,7 @@ def trace(
     num_clients = write_attendance(find_ledger(job), to, seconds=seconds)
     out.print(f"trace: {to} ({num_clients} clients)", soft_wrap=True)
     out.print(
-        f"replay it: fedlatest run mnist --set availability=trace --set trace={to} --set num_clients=N "
-        f"(N at least {num_clients})",
+        f"replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "
+        f"--set partition=dirichlet --set num_clients={num_clients} --set participation=0.5",
         soft_wrap=True,
     )
