@@ -37,6 +37,7 @@ def test_order_does_not_matter() -> None:
     layout = Layout.of(MODEL)
     assert Layout.of(turned).hash == layout.hash
     np.testing.assert_array_equal(layout.flatten(turned), layout.flatten(MODEL))
+    np.testing.assert_array_equal(Layout.of(turned).flatten(turned), layout.flatten(MODEL))
     assert list(layout.unflatten(layout.flatten(turned), layout.fixed(turned))) == list(MODEL)
 
 
@@ -44,7 +45,7 @@ def test_a_model_lies_in_a_vector_and_comes_back_in_its_own_types() -> None:
     layout = Layout.of(MODEL)
     vector = layout.flatten(MODEL)
     assert vector.dtype == np.float32
-    assert vector.tolist() == [1.0, 2.0, 3.0, 4.0, 0.5]
+    assert vector.tolist() == [0.5, 1.0, 2.0, 3.0, 4.0]  # by name: bias, weight
     back = layout.unflatten(vector + np.float32(0.4), layout.fixed(MODEL))
     assert {name: array.dtype for name, array in back.items()} == {name: array.dtype for name, array in MODEL.items()}
     assert back["steps"] == 7  # whole numbers are not trained

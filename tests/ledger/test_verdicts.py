@@ -38,7 +38,7 @@ WRONG = {
     "other config": (_but(config="c0ffee"), "its config is c0ffee, the job's "),
     "other layout": (_but(layout="1a40"), "its model layout is 1a40, the job's "),
     "stranger": (_but(client="z"), "it is not a member of the job"),
-    "weight": (_but(weight=0.0), "its weight is 0.0, not above 0"),
+    "weight": (_but(weight=0.0), "its weight is 0, not in"),
 }
 
 

@@ -28,15 +28,20 @@ def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")])
 
 
 @deploy.command()
-def leave(folder: Annotated[Path, typer.Argument(help="The client's state folder.")]) -> None:
-    """Take a client out of its jobs: at its next contact its update leaves the sum."""
+def leave(
+    folder: Annotated[Path, typer.Argument(help="The client's state folder.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back, or come back.")] = False,
+) -> None:
+    """Take a client out of its jobs: when it is asked next, its update leaves the sum."""
     from fedlatest.ledger.folder import leave_jobs
 
-    jobs = leave_jobs(folder)
+    jobs = leave_jobs(folder, undo=undo)
     if not jobs:
         raise ConfigError(f"{folder}: this client belongs to no job")
     for job in jobs:
-        out.print(f"job {job}: it leaves at its next contact; then its state folder can be deleted", soft_wrap=True)
+        wait = "it leaves when it is asked next; keep its node and folder until the server's event log says `left`"
+        says = "it stays" if undo else wait
+        out.print(f"job {job}: {says}", soft_wrap=True)
 
 
 @deploy.command()

@@ -1,4 +1,4 @@
-"""`audit` and `trace`: what a deployed job can prove, and what it can teach."""
+"""`audit`, `trace`, `backup` and `restore`: what a deployed job can prove and teach, and how it is kept safe."""
 
 from pathlib import Path
 from typing import Annotated
@@ -60,3 +60,29 @@ def trace(
         f"--set partition=dirichlet --set num_clients={num_clients} --set participation=0.5",
         soft_wrap=True,
     )
+
+
+@app.command()
+def backup(
+    job: Annotated[Path, typer.Argument(help="A job's folder, or a deployment's that holds it.")],
+    copy: Annotated[Path, typer.Argument(help="The copy, a file that is not there yet.")],
+) -> None:
+    """Copy a job's ledger as it is at one moment; the server may be at work."""
+    from fedlatest.ledger.folder import back_up, find_ledger
+
+    back_up(find_ledger(job), copy)
+    out.print(f"copy: {copy}", soft_wrap=True)
+
+
+@app.command()
+def restore(
+    job: Annotated[Path, typer.Argument(help="A job's folder, or a deployment's that holds it.")],
+    copy: Annotated[Path, typer.Argument(help="A copy that `fedlatest backup` made.")],
+) -> None:
+    """Put a copy in the place of a job's ledger; no server may be at work. Clients notice, and the job heals."""
+    from fedlatest.ledger.folder import LEDGER, find_ledger
+    from fedlatest.ledger.folder import restore as put_back
+
+    path = job / LEDGER if job.is_dir() and not (job / "job").is_dir() else find_ledger(job)
+    put_back(path, copy)
+    out.print(f"{path}: is the copy now; the next run goes on from it", soft_wrap=True)

@@ -17,6 +17,7 @@ from fedlatest.ledger import Instruction
 
 log = logging.getLogger("flwr")
 KEY = "key-"  # what the name of a client begins with that is known by its registered key
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError)  # what a forged body makes Flower's reader raise
 PULLED_AT_ONCE = 256 * 2**20  # bytes of uploads that are in memory at a time
 
 
@@ -43,6 +44,7 @@ class Switchboard:
     names: dict[str, str] = field(default_factory=dict)  # client -> what people call it
     online: set[int] = field(default_factory=set)
     out: dict[str, Call] = field(default_factory=dict)  # message id -> call
+    careful: bool = False  # fetch replies one by one: one was unreadable, and took others with it
     snubbed: dict[int, float] = field(default_factory=dict)  # node id -> when it may be greeted again
 
     def roll_call(self) -> list[tuple[int, str]]:
@@ -118,15 +120,26 @@ class Switchboard:
 
     def fetch(self) -> Iterator[tuple[Call, Message]]:
         """What has come back since the last time, a few messages at a time."""
-        at_once = max(1, PULLED_AT_ONCE // max(1, self.upload_bytes))
+        at_once = 1 if self.careful else max(1, PULLED_AT_ONCE // max(1, self.upload_bytes))
         waiting = list(self.out)
         for start in range(0, len(waiting), at_once):
-            with _flower("hand over replies"):
-                replies = list(self.grid.pull_messages(waiting[start : start + at_once]))
-            for message in replies:
+            for message in self._pull(waiting[start : start + at_once]):
                 call = self.out.pop(message.metadata.reply_to_message_id, None)
                 if call is not None:
                     yield call, message
+
+    def _pull(self, identifiers: list[str]) -> list[Message]:
+        """The replies to some messages; one that Flower itself cannot read is lost, and others with it only once."""
+        try:
+            with _flower("hand over replies"):
+                return list(self.grid.pull_messages(identifiers))
+        except DeploymentError as error:
+            if not isinstance(error.__cause__, UNREADABLE):
+                raise
+            about = ", ".join(sorted({self.name(self.out[key].client) for key in identifiers}))
+            log.warning("fedlatest: refused a reply that Flower cannot read (from %s): %r", about, error.__cause__)
+            self.careful = True
+            return []
 
     def give_up(self) -> list[Call]:
         """Forget what has been out for too long; it will not come back any more."""

@@ -98,6 +98,9 @@ def _pass_on(message: Message, context: Context, call_next: ClientAppCallable, e
 def _train(instruction: Instruction, message: Message, context: Context, call_next: ClientAppCallable) -> Trained:
     """What the app's own training function makes of the model, as a value of ours."""
     broadcast = from_record(_array_record(message))
+    layout = Layout.of(broadcast)
+    if layout.hash != instruction.layout:
+        raise ProtocolError(f"the model's layout is {layout.hash}, the job's {instruction.layout}")
     del message.content[OURS]
     reply = call_next(message, context)
     if reply.has_error():
@@ -107,7 +110,7 @@ def _train(instruction: Instruction, message: Message, context: Context, call_ne
     if not weight > 0:
         raise ConfigError(f"the training function must say {NUM_EXAMPLES!r} above 0 among its metrics")
     local = from_record(_array_record(reply))
-    return Trained(contribution(instruction, Layout.of(broadcast), broadcast, local, weight), weight, metrics)
+    return Trained(contribution(instruction, layout, broadcast, local, weight), weight, metrics)
 
 
 def client_app(

@@ -8,6 +8,7 @@ from typing import Any
 from fedlatest.ledger.events import append_event
 
 log = logging.getLogger("flwr")
+MOST = 300  # characters of a text: some come from clients
 LOUD = {"refused", "lost", "restored", "resync", "expired", "failed", "left", "joined", "stopped"}
 
 
@@ -19,6 +20,7 @@ class Journal:
 
     def note(self, event: str, **facts: Any) -> None:
         """Write an event; what is not a finite number has no place in JSON, and is null."""
+        facts = {name: fact[:MOST] if isinstance(fact, str) else fact for name, fact in facts.items()}
         facts = {name: None if isinstance(fact, float) and not isfinite(fact) else fact for name, fact in facts.items()}
         append_event(self.path, event, **facts)
         if event in LOUD:

@@ -1,9 +1,10 @@
 """A job as a run folder, so that `fedlatest report`, `plot` and `load_model` read a deployment like a simulation."""
 
+import logging
 import math
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.algorithms import Algorithm
+from fedlatest.errors import RunFolderError
 from fedlatest.flower.tally import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.attendance import attendance_table
@@ -23,6 +25,8 @@ from fedlatest.runs.folder import MANIFEST, SCHEMA
 from fedlatest.runs.metrics import read_metrics, write_metrics
 from fedlatest.runs.participation import save as save_participation
 from fedlatest.version import __version__
+
+log = logging.getLogger("flwr")
 
 
 class JobRecord:
@@ -38,7 +42,7 @@ class JobRecord:
         }
         folder.mkdir(parents=True, exist_ok=True)
         metrics = folder / "metrics.csv"
-        known = [row for row in read_metrics(metrics).rows if row.round <= ledger.round] if metrics.is_file() else []
+        known = [row for row in _rows(metrics) if row.round <= ledger.round]
         write_metrics(metrics, known)
         self._before = max([row.seconds for row in known], default=0.0)
         self._began = time.monotonic()
@@ -144,6 +148,15 @@ def _smallest_e(here: npt.NDArray[np.bool_]) -> int:
         edges_ = np.flatnonzero(np.concatenate([[True], column, [True]]))
         longest = max(longest, int(np.diff(edges_).max()) - 1)
     return longest + 1
+
+
+def _rows(path: Path) -> Sequence[Row]:
+    """What was measured so far; the ledger is the truth, so that a damaged file costs its rows and no more."""
+    try:
+        return read_metrics(path).rows if path.is_file() else []
+    except RunFolderError as error:
+        log.warning("fedlatest: %s; its rows are lost", error)
+        return []
 
 
 def _first(metrics: Mapping[str, float], names: tuple[str, ...]) -> float:

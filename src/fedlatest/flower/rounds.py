@@ -21,6 +21,7 @@ from fedlatest.flower.journal import Journal
 from fedlatest.flower.records import CONFIG, MODEL, NUM_EXAMPLES, ROUND, instruct, metrics_of, read_reply, to_record
 from fedlatest.flower.tally import Tally, mean_metrics
 from fedlatest.ledger import Ledger, Verdict
+from fedlatest.ledger.messages import LEAVING
 from fedlatest.ledger.steering import choose, merge, model_of
 
 log = logging.getLogger("flwr")
@@ -74,6 +75,7 @@ class RoundLoop:
         self.tally = Tally()  # of the round that is open
         self._began = clock()
         self._cannot_rebase: set[str] = set()
+        self._leaving: set[str] = set()
 
     @property
     def model(self) -> dict[str, npt.NDArray[Any]]:
@@ -163,17 +165,18 @@ class RoundLoop:
             self._send("train", chosen, model)
             tally.asked += chosen
             self.journal.note("asked", round=self.ledger.round, clients=[self.board.name(client) for client in chosen])
-        again = self._to_rebase(here - {*chosen, *tally.recalled})
+        again = self._to_recall(here - {*chosen, *tally.recalled})
         if again:
             self._send("rebase", again, None)
             tally.recalled += again
 
-    def _to_rebase(self, clients: set[str]) -> list[str]:
-        """Clients of an earlier epoch, whose last values can be sent again without training."""
+    def _to_recall(self, clients: set[str]) -> list[str]:
+        """Clients of an earlier epoch, whose last values can be sent again without training, and those that leave."""
+        leaving = clients & self._leaving
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
-            return []
-        known = {member.client: member for member in self.ledger.members() if member.applied is None}
-        return sorted((clients & set(known)) - self._cannot_rebase)
+            return sorted(leaving)
+        known = {member.client for member in self.ledger.members() if member.applied is None}
+        return sorted(leaving | (clients & known) - self._cannot_rebase)
 
     def _send(self, ask: Any, clients: list[str], model: ArrayRecord | None) -> None:
         here, config = self.board.here(), ConfigRecord(dict(self.train_config or {}))
@@ -237,7 +240,10 @@ class RoundLoop:
             if reply.say not in ("hello", "ahead"):
                 return Verdict("failed", reply.why)
             self.board.meet(call.node, reply.client)
-            return self.ledger.greet(reply)
+            verdict = self.ledger.greet(reply)
+            if verdict.outcome == "hello" and reply.why == LEAVING:
+                self._leaving.add(reply.client)  # ask for its goodbye at once
+            return verdict
         verdict = self.ledger.take(reply)
         if verdict.outcome == "taken" and reply.trained:
             self.tally.measured.append((reply.weight, reply.metrics))
@@ -247,10 +253,12 @@ class RoundLoop:
 
     def _close(self, began: float) -> None:
         tally, own, round, epoch = self.tally, self.clock(), self.ledger.round, self.ledger.epoch
-        here = self._members_here() - {*tally.missed, *tally.left}
+        heard = self._members_here() - {*tally.missed, *tally.left}
+        resting = {member.client for member in self.ledger.members() if member.rest_until > round}
+        here = heard - {*tally.declined, *resting}  # who rests would not have worked: it is not known to be available
         why = self.ledger.needs_resync
         self.arrays = merge(self.algorithm, self.ledger, self.arrays)
-        self.ledger.close(self.arrays, here=here, missed=tally.missed)
+        self.ledger.close(self.arrays, here=here, heard=heard, missed=tally.missed, declined=tally.declined)
         self.tally = Tally()
         tally.own_seconds += self.clock() - own
         self._note_merged(tally, round, here, self.clock() - began)
@@ -272,7 +280,7 @@ class RoundLoop:
             declined=names(tally.declined),
             late=names(tally.late),
             refused=names([*tally.refused, *tally.failed]),
-            unanswered=names(set(tally.missed) - {*tally.declined, *tally.failed, *tally.refused}),
+            unanswered=names(set(tally.missed) - {*tally.failed, *tally.refused}),
             staleness={self.board.name(m.client): round - m.last_round for m in self.ledger.members()},
             train_loss=tally.metrics.get("train_loss"),
             seconds=round_seconds(seconds),

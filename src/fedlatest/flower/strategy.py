@@ -79,8 +79,26 @@ class FedLaAvg(Strategy):
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Play the job up to `num_rounds` rounds in all; `timeout` is a round's deadline if `pace` says none."""
-        ledger = self.open_ledger(initial_arrays)
-        journal = Journal(self.job / "events.jsonl")
+        ledger, journal = self.open_ledger(initial_arrays), Journal(self.job / "events.jsonl")
+        try:
+            return self._start(ledger, journal, grid, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        except BaseException as error:
+            journal.note("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            ledger.database.close()
+
+    def _start(
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        grid: Grid,
+        num_rounds: int,
+        timeout: float,
+        train_config: ConfigRecord | None,
+        evaluate_config: ConfigRecord | None,
+        evaluate_fn: Evaluate | None,
+    ) -> Result:
         pace = self.pace or Pace(deadline=timeout)
         board = Switchboard(grid, pace.give_up, ledger.layout.size * ON_THE_WIRE.itemsize)
         loop = RoundLoop(
@@ -99,13 +117,7 @@ class FedLaAvg(Strategy):
         journal.note("job", job=ledger.job, rounds=num_rounds, round=ledger.round, clients=clients, run=grid.run.run_id)
         result = Result()
         look = _Look(self, loop, run, journal, result, evaluate_config, evaluate_fn, num_rounds)
-        try:
-            self._play(loop, run, look, num_rounds)
-        except BaseException as error:
-            journal.note("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            ledger.database.close()
+        self._play(loop, run, look, num_rounds)
         journal.note("finished", round=ledger.round)
         result.arrays = to_record(loop.model)
         return result
@@ -204,7 +216,7 @@ class _Look:
         measured = self.loop.evaluate(self.evaluate_config)
         if measured:
             self.result.evaluate_metrics_clientapp[round] = MetricRecord(dict(measured))
-            self.journal.note("evaluated_on_nodes", round=round, **measured)
+            self.journal.note("evaluated_on_nodes", round=round, metrics=measured)
         return measured
 
     def _at_server(self, round: int) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Who did what in a round, and what was measured on the way."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,8 +35,9 @@ class Tally:
 
     @property
     def missed(self) -> list[str]:
-        """Clients that were asked and did not work."""
-        return [client for client in self.asked if client not in self.taken and client not in self.left]
+        """Clients that were asked, did not work, and did not say that they may not."""
+        fine = {*self.taken, *self.left, *self.declined}
+        return [client for client in self.asked if client not in fine]
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -52,7 +54,9 @@ def mean_metrics(measured: Iterable[Measured]) -> dict[str, float]:
     sums: dict[str, float] = {}
     weights: dict[str, float] = {}
     for weight, metrics in measured:
-        for name, value in metrics.items() if weight > 0 else ():
+        for name, value in metrics.items() if 0 < weight < math.inf else ():
+            if not math.isfinite(value):
+                continue
             sums[name] = sums.get(name, 0.0) + weight * value
             weights[name] = weights.get(name, 0.0) + weight
     return {name: value / weights[name] for name, value in sums.items()}

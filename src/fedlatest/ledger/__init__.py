@@ -1,6 +1,6 @@
 """The ledger: whose update is in the average, counted exactly once, whatever gets lost on the way.
 
-Plain Python and NumPy; any transport can carry it. `docs/deploy.md` says what holds.
+It knows nothing of Flower: any transport can carry it. `docs/deploy.md` says what holds.
 """
 
 from fedlatest.ledger.client import Trained, answer

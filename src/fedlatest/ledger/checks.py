@@ -13,6 +13,9 @@ from fedlatest.ledger.messages import Epoch, Reply, Ticket
 from fedlatest.ledger.roster import Member
 from fedlatest.ledger.units import ON_THE_WIRE, norm
 
+LEAST_WEIGHT, MOST_WEIGHT = 2.0**-10, 2.0**30
+MOST_NAME = 200
+
 
 class Evidence(NamedTuple):
     """What a client's own memory says: of whom it is evidence, and the words for it."""
@@ -42,6 +45,20 @@ def check_ticket(reply: Reply, member: Member) -> None:
         raise ProtocolError(f"it bears {there}; {here}")
 
 
+def check_weight(weight: float) -> None:
+    """A client's samples must be a number that single precision can divide by."""
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise ProtocolError(f"its weight is {weight:g}, not in {LEAST_WEIGHT:g} .. {MOST_WEIGHT:g}")
+
+
+def check_greeting(reply: Reply) -> None:
+    """A client that says hello needs a name, and may say what it weighs."""
+    if not 1 <= len(reply.client) <= MOST_NAME:
+        raise ProtocolError(f"its name has {len(reply.client)} characters, not 1 .. {MOST_NAME}")
+    if reply.weight:
+        check_weight(reply.weight)
+
+
 def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfig, layout: Layout) -> None:
     """An upload must start from the value that is in the sum, and be a whole vector of units."""
     if reply.epoch != epoch:
@@ -51,8 +68,8 @@ def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfi
         raise ProtocolError(f"it starts from {_said(reply.base)}, in the sum is {_said(member.applied)}")
     if not by_difference and reply.base is not None:
         raise ProtocolError("it is a difference, the job wants whole values")
-    if reply.say == "upload" and not reply.weight > 0:
-        raise ProtocolError(f"its weight is {reply.weight}, not above 0")
+    if reply.say == "upload":
+        check_weight(reply.weight)
     vector = reply.vector
     if not isinstance(vector, np.ndarray) or vector.dtype != ON_THE_WIRE or vector.shape != (layout.size,):
         seen = f"{vector.dtype}{list(vector.shape)}" if isinstance(vector, np.ndarray) else "nothing"

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedlatest.errors import ConfigError, DeclinedError, FedlatestError, ProtocolError
 from fedlatest.ledger.large import checksum_of, digest_of
-from fedlatest.ledger.messages import Instruction, Reply, Ticket
+from fedlatest.ledger.messages import LEAVING, Instruction, Reply, Ticket
 from fedlatest.ledger.store import ClientStore, Held, Slot
 from fedlatest.ledger.units import MOST_UNITS, ON_THE_WIRE, Vector
 
@@ -58,8 +58,10 @@ def answer(
 
 def _greet(store: ClientStore, instruction: Instruction, known: Held | None, held: Held, weight: float) -> Reply:
     if known is None:
-        store.note(instruction.job, held)  # so that the job can be left before the first round
-    why = "leaving" if held.leaving else ""
+        with store.lock():
+            if store.load(instruction.job) is None:
+                store.note(instruction.job, held)  # so that the job can be left before the first round
+    why = LEAVING if held.leaving else ""
     return _reply("hello", instruction, held, weight=held.weight or weight, why=why)
 
 

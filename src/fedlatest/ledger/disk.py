@@ -93,8 +93,9 @@ class Folder:
 
 def durable_id(disk: Disk) -> str:
     """The name that a client made for itself once, here."""
-    known = disk.get("client-id")
-    if known is None:
-        known = uuid.uuid4().hex.encode()
-        disk.put("client-id", known)
+    with disk.lock():
+        known = disk.get("client-id")
+        if known is None:
+            known = uuid.uuid4().hex.encode()
+            disk.put("client-id", known)
     return known.decode()

@@ -1,19 +1,26 @@
 """Event logs: one JSON object a line, written at once, and readable while somebody writes or after a crash."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Event = Mapping[str, Any]
 
 
 def append_event(path: Path, event: str, **facts: Any) -> None:
     """Add a line with the time, in one write."""
-    line = json.dumps({"time": round(time.time(), 3), "event": event, **facts})
-    with path.open("ab") as file:
-        file.write(f"{line}\n".encode())
+    line = json.dumps({**facts, "time": round(time.time(), 3), "event": event})
+    with path.open("a+b") as file:
+        torn = file.tell() > 0 and _last_byte(file) != b"\n"  # a crash cut the last line short
+        file.write(f"{'' if not torn else chr(10)}{line}\n".encode())
+
+
+def _last_byte(file: BinaryIO) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1)
 
 
 class EventReader:

@@ -41,8 +41,8 @@ class Layout(NamedTuple):
 
     @property
     def trained(self) -> tuple[Place, ...]:
-        """The arrays that training moves."""
-        return tuple(place for place in self.places if np.dtype(place.dtype).kind == "f")
+        """The arrays that training moves, as they lie in a vector: by name, in whatever order a model has them."""
+        return tuple(sorted(place for place in self.places if np.dtype(place.dtype).kind == "f"))
 
     @property
     def size(self) -> int:

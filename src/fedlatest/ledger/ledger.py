@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fedlatest.errors import LedgerError, ProtocolError
 from fedlatest.ledger.checks import (
+    check_greeting,
     check_job,
     check_ticket,
     check_upload,
@@ -33,7 +34,7 @@ from fedlatest.ledger.config import JobConfig
 from fedlatest.ledger.database import SCHEMA, TABLES, Database
 from fedlatest.ledger.large import add_to
 from fedlatest.ledger.layout import Arrays, Layout, Place
-from fedlatest.ledger.messages import Ask, Epoch, Instruction, Reply, Ticket
+from fedlatest.ledger.messages import LEAVING, Ask, Epoch, Instruction, Reply, Ticket
 from fedlatest.ledger.roster import Member, Roster
 from fedlatest.ledger.units import IN_THE_LEDGER, Total, Vector
 
@@ -124,12 +125,13 @@ class Ledger:
         """Let a client in, or recognise it; says if what it holds does not fit the ledger."""
         try:
             self._check_job(reply)
+            check_greeting(reply)
         except ProtocolError as error:
             return Verdict("refused", str(error))
         if reply.say not in ("hello", "ahead"):
             return Verdict("failed", reply.why)
         known = self.roster.member(reply.client)
-        if reply.why == "leaving" and (known is None or known.applied is None):
+        if reply.why == LEAVING and (known is None or known.applied is None):
             if known is not None and known.client not in self._taken:
                 self._dismiss([known])
             return Verdict("left", "it had asked to leave")
@@ -209,10 +211,20 @@ class Ledger:
         weight = sum(reply.weight for reply in trained)
         return RoundSums(total, self._delta, len(trained), weight, len(weights), expected)
 
-    def close(self, arrays: Arrays, *, here: Iterable[str] = (), missed: Iterable[str] = ()) -> None:
-        """Close the round: one transaction. `missed` were asked and did not work; they are left alone for a while.
+    def close(
+        self,
+        arrays: Arrays,
+        *,
+        here: Iterable[str] = (),
+        heard: Iterable[str] = (),
+        missed: Iterable[str] = (),
+        declined: Iterable[str] = (),
+    ) -> None:
+        """Close the round: one transaction.
 
-        If a client turned out to be unable to withdraw its value, a new epoch begins with the next round.
+        `here` could have worked; `heard` gave a sign of life, though they may not work now. `missed` were asked and did
+        not work, and are left alone for 1, 2, 4, ... rounds; `declined` said that they may not, and rest for one. If a
+        client turned out to be unable to withdraw its value, a new epoch begins with the next round.
         """
         total = self.sums().total
         with self._writing():
@@ -220,8 +232,11 @@ class Ledger:
                 self._apply(client, reply)
             for client in missed:
                 self.roster.miss(client, self.round)
-            for client in {*here, *self._taken}:
+            for client in declined:
+                self.roster.rest(client, self.round)
+            for client in {*here, *heard, *self._taken}:
                 self.roster.hear(client, self.clock())
+            for client in {*here, *self._taken}:
                 worked = client in self._taken and self._taken[client].trained
                 self.database.execute(
                     "INSERT OR REPLACE INTO attendance SELECT ?, number, ? FROM clients WHERE client = ?",

@@ -18,6 +18,7 @@ from fedlatest.ledger.units import Vector
 
 Ask = Literal["hello", "train", "rebase"]
 Say = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead"]
+LEAVING = "leaving"  # why a client says hello that wants to go
 MOST_HEADER = 64 * 1024
 _JOB = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{1,32}")

@@ -75,6 +75,10 @@ class Roster:
             "misses = misses + 1, rest_until = ? + MIN(1 << MIN(misses, 10), ?)", round + 1, MOST_REST, client=client
         )
 
+    def rest(self, client: str, round: int) -> None:
+        """A client said that it may not work now: it is left alone for one round, and nothing is held against it."""
+        self._change("rest_until = ?", round + 2, client=client)
+
     def hear(self, client: str, now: float) -> None:
         """A client was there."""
         self._change("seen = ?", now, client=client)

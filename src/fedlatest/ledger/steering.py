@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedlatest.algorithms import ALGORITHMS, Algorithm
 from fedlatest.algorithms.base import ClientFacts, RoundFacts, Sums
-from fedlatest.errors import ConfigError
+from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.ledger.config import JobConfig, Memory
 from fedlatest.ledger.layout import Arrays, Layout
 from fedlatest.ledger.ledger import Ledger
@@ -51,7 +51,7 @@ def job_config(
         algorithm.name,
         dict(algorithm.settings),
         memory=cast(Memory, memory or ("client" if remembers else "none")),  # JobConfig checks it
-        unit=unit or (COARSE if algorithm.settings.get("weighting") == "update" else FINE),
+        unit=unit if unit is not None else (COARSE if algorithm.settings.get("weighting") == "update" else FINE),
         clip_norm=clip_norm,
         seed=seed,
     )
@@ -98,7 +98,10 @@ def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt
     )
     facts = _facts(algorithm, ledger, ledger.members(), cohort_size=1)
     facts = facts._replace(num_clients=sums.num_members, total_weight=sums.total_weight or 1.0)
-    return {**_as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts)), **_fixed(arrays)}
+    after = _as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts))
+    if not all(np.isfinite(array).all() for array in after.values()):
+        raise DivergedError(f"the model is not finite after round {ledger.round}: the round is not kept")
+    return {**after, **_fixed(arrays)}
 
 
 def contribution(instruction: Instruction, layout: Layout, broadcast: Arrays, local: Arrays, weight: float) -> Vector:
