@@ -1,58 +1,79 @@
-"""Federated learning for clients that come and go."""
+"""Federated learning for clients that come and go.
 
-from fedlatest.algorithms import Algorithm, fedadam, fedavg, fedlaavg, fedprox, fedsgd, flexible, naive, sequential
-from fedlatest.availability import (
-    Availability,
-    Interval,
-    alternating,
-    always,
-    bernoulli,
-    both,
-    diurnal,
-    either,
-    label_rates,
-    lifetime,
-    markov,
-    read_trace,
-    restrict,
-    shift,
-    sine,
-    trace,
-    windows,
-    write_trace,
-)
-from fedlatest.data import (
-    Deal,
-    Federation,
-    Partition,
-    Samples,
-    Sentences,
-    TweetSet,
-    Words,
-    by_client,
-    by_label,
-    deal_accounts,
-    dirichlet,
-    generated_tweets,
-    iid,
-    load_digits,
-    load_mnist,
-    load_sentiment140,
-    tweet_federation,
-)
-from fedlatest.errors import (
-    ConfigError,
-    DataError,
-    DeploymentError,
-    DivergedError,
-    FedlatestError,
-    MissingExtraError,
-    RunFolderError,
-)
-from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
-from fedlatest.runs import RunFolder, TrainedModel, load_model
-from fedlatest.simulation import Progress, Result, simulate
+Names are imported when they are first used: a client of a deployment then starts without JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fedlatest.version import __version__
+
+if TYPE_CHECKING:
+    from fedlatest.algorithms import Algorithm, fedadam, fedavg, fedlaavg, fedprox, fedsgd, flexible, naive, sequential
+    from fedlatest.availability import (
+        Availability,
+        Interval,
+        alternating,
+        always,
+        bernoulli,
+        both,
+        diurnal,
+        either,
+        label_rates,
+        lifetime,
+        markov,
+        read_trace,
+        restrict,
+        shift,
+        sine,
+        trace,
+        windows,
+        write_trace,
+    )
+    from fedlatest.data import (
+        Deal,
+        Federation,
+        Partition,
+        Samples,
+        Sentences,
+        TweetSet,
+        Words,
+        by_client,
+        by_label,
+        deal_accounts,
+        dirichlet,
+        generated_tweets,
+        iid,
+        load_digits,
+        load_mnist,
+        load_sentiment140,
+        tweet_federation,
+    )
+    from fedlatest.errors import (
+        ConfigError,
+        DataError,
+        DeploymentError,
+        DivergedError,
+        FedlatestError,
+        MissingExtraError,
+        RunFolderError,
+    )
+    from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
+    from fedlatest.runs import RunFolder, TrainedModel, load_model
+    from fedlatest.simulation import Progress, Result, simulate
+
+_HOMES = ("errors", "data", "algorithms", "availability", "models", "runs", "simulation", "theory")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return import_module(f"fedlatest.{name}")
+    for home in _HOMES if name in __all__ else ():
+        found = getattr(import_module(f"fedlatest.{home}"), name, None)
+        if found is not None:
+            return found
+    raise AttributeError(f"module 'fedlatest' has no attribute {name!r}")
+
 
 __all__ = [
     "Algorithm",

@@ -1,5 +1,7 @@
 """The client side: when it may work, stock Flower apps, and models of all kinds."""
 
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -209,3 +211,9 @@ def test_what_a_function_is_told(tmp_path: Path) -> None:
     assert [task.round for task in told] == [1, 2]
     assert told[0].config == {"lr": 0.25}
     assert told[0].node_config["partition-id"] == 0
+
+
+def test_a_client_needs_no_jax() -> None:
+    """Flower starts a process for every message; JAX would take most of its time."""
+    code = "import sys, fedlatest.flower as f; f.client_app, f.latest_mod, f.to_record; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

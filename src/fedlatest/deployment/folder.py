@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import RunFolderError
-from fedlatest.runs.files import write_text
+from fedlatest.files import write_text
 
 _MANIFEST = "deployment.json"
 _MAY_CHANGE = ("rounds", "chaos")  # with --resume

@@ -1,5 +1,8 @@
 """FedLaAvg on Flower, where every contribution counts exactly once (extra: fedlatest[flower])."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fedlatest.errors import DeclinedError, MissingExtraError
 
 try:
@@ -9,10 +12,21 @@ except ImportError:
 
 from fedlatest.flower.client import Assignment, Fitted, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours
-from fedlatest.flower.local_grid import LocalGrid
 from fedlatest.flower.records import from_record, to_record
-from fedlatest.flower.rounds import Pace
-from fedlatest.flower.strategy import FedLaAvg
+
+if TYPE_CHECKING:
+    from fedlatest.flower.local_grid import LocalGrid
+    from fedlatest.flower.rounds import Pace
+    from fedlatest.flower.strategy import FedLaAvg
+
+_AT_THE_SERVER = {"LocalGrid": "local_grid", "Pace": "rounds", "FedLaAvg": "strategy"}  # these need JAX
+
+
+def __getattr__(name: str) -> Any:
+    if name in _AT_THE_SERVER:
+        return getattr(import_module(f"fedlatest.flower.{_AT_THE_SERVER[name]}"), name)
+    raise AttributeError(f"module 'fedlatest.flower' has no attribute {name!r}")
+
 
 __all__ = [
     "Assignment",

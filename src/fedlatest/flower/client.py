@@ -27,7 +27,7 @@ from fedlatest.flower.records import (
     to_record,
 )
 from fedlatest.ledger import ClientStore, Folder, Instruction, Layout, Trained, answer, durable_id
-from fedlatest.ledger.steering import contribution
+from fedlatest.ledger.contribution import contribution
 
 STATE_DIR, NAME, HOURS, COMMAND = "state-dir", "name", "eligible-hours", "eligible-command"
 log = logging.getLogger("flwr")

@@ -92,10 +92,9 @@ def _most(reply: Reply, member: Member, limit: float, config: JobConfig, size: i
 
     Rounding to units moves each number by half a unit, single precision the norm by a little.
     """
-    weighs = config.settings.get("weighting") == "update"
     values = [reply.weight, *([member.weight] if reply.base is not None else [])]
     rounding = config.unit * math.sqrt(size)
-    return sum(1.001 * limit * (weight if weighs else 1.0) + rounding for weight in values)
+    return sum(1.001 * limit * (weight if config.weighs else 1.0) + rounding for weight in values)
 
 
 def look_for_evidence(

@@ -16,6 +16,7 @@ class JobConfig:
 
     `memory` says where clients' latest values are kept: on their own disks, at the server as well (a copy a client), or
     nowhere for an algorithm that remembers nothing. `unit` is the grid's step: values are whole multiples of it.
+    `weighs` says whether clients send their updates times their samples.
     """
 
     algorithm: str
@@ -24,6 +25,7 @@ class JobConfig:
     unit: float = 2.0**-16
     clip_norm: float | None = None
     seed: int = 0
+    weighs: bool = False
 
     def __post_init__(self) -> None:
         if self.memory not in get_args(Memory):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedlatest.errors import LedgerError
-from fedlatest.runs.files import sync, write_atomically
+from fedlatest.files import sync, write_atomically
 
 try:
     import fcntl

@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 from fedlatest.errors import LedgerError
+from fedlatest.files import sync
 from fedlatest.ledger.disk import Folder
 from fedlatest.ledger.store import ClientStore
-from fedlatest.runs.files import sync
 
 LEDGER = "ledger.sqlite"
 

@@ -12,15 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.algorithms import ALGORITHMS, Algorithm
+from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import ClientFacts, RoundFacts, Sums
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.ledger.config import JobConfig, Memory
 from fedlatest.ledger.layout import Arrays, Layout
 from fedlatest.ledger.ledger import Ledger
-from fedlatest.ledger.messages import Instruction
 from fedlatest.ledger.roster import Member
-from fedlatest.ledger.units import Vector, from_units, to_units
+from fedlatest.ledger.units import from_units
 from fedlatest.runs.files import named_leaves
 
 PART = "update"
@@ -54,6 +53,7 @@ def job_config(
         unit=unit if unit is not None else (COARSE if algorithm.settings.get("weighting") == "update" else FINE),
         clip_norm=clip_norm,
         seed=seed,
+        weighs=_weighs(algorithm),
     )
 
 
@@ -104,34 +104,6 @@ def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt
     return {**after, **_fixed(arrays)}
 
 
-def contribution(instruction: Instruction, layout: Layout, broadcast: Arrays, local: Arrays, weight: float) -> Vector:
-    """A client's new value in units, from the model that it was sent and the one that it trained."""
-    settings = instruction.settings
-    algorithm = algorithm_of(settings["algorithm"], settings["settings"])
-    # NumPy's numbers: a client then needs none of JAX's compiler.
-    round, number, share = np.int32(instruction.round), np.int32(0), np.float32(weight)
-    facts = ClientFacts(cast(Any, round), cast(Any, number), cast(Any, share), 1, algorithm.numbers, settings["seed"])
-    sent = layout.flatten(broadcast)
-    trained = _within(settings["clip_norm"], sent, layout.flatten(local))
-    value = np.asarray(algorithm.contribute(sent, trained, {}, facts)[PART])
-    return to_units(value, settings["unit"])
-
-
-def _within(limit: float | None, sent: npt.NDArray[Any], trained: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The trained model, brought back towards the one that was sent until the update's norm is within the limit."""
-    length = 0.0 if limit is None else float(np.linalg.norm((trained - sent).astype(np.float64)))
-    if limit is None or not length > limit:
-        return trained
-    return sent + (trained - sent) * np.float32(limit / length)
-
-
-def algorithm_of(name: str, settings: Any) -> Algorithm:
-    """The algorithm that a job's config names."""
-    if name not in ALGORITHMS:
-        raise ConfigError(f"algorithm={name!r}: this version does not know it")
-    return ALGORITHMS[name](**settings)
-
-
 def _facts(algorithm: Algorithm, ledger: Ledger, members: list[Member], *, cohort_size: int) -> RoundFacts:
     return RoundFacts(
         round=jnp.int32(ledger.round),
@@ -146,17 +118,32 @@ def _facts(algorithm: Algorithm, ledger: Ledger, members: list[Member], *, cohor
 
 
 def _check_deployable(algorithm: Algorithm) -> None:
-    """A deployment trains with a function of the user's: nothing may hang on a hook in its steps or on a fixed N."""
-    one, facts = np.float32(1), ClientFacts(jnp.int32(3), jnp.int32(2), jnp.float32(5), 4, algorithm.numbers)
+    """A deployment trains with a function of the user's: nothing may hang on a hook in its steps or on a fixed N.
+
+    A client sends its update, or its update times its samples, and needs neither the algorithm nor JAX for that.
+    """
+    one, facts = np.float32(1), _someone(algorithm)
     unhooked = float(algorithm.direction(one, one * 7, one * 9, {PART: one * 2}, facts)) == 1.0
     sizes = [[leaf.shape for leaf in jax.tree.leaves(algorithm.init(jnp.zeros(1), n))] for n in (3, 5)]
-    parts = algorithm.contribute(one, one, {}, facts)
-    if algorithm.pooled or algorithm.num_local_steps or not unhooked or sizes[0] != sizes[1] or set(parts) != {PART}:
+    sent = {name: float(part) for name, part in algorithm.contribute(one * 3, one * 10, {}, facts).items()}
+    plain = unhooked and sent in ({PART: 7.0}, {PART: 35.0})
+    if algorithm.pooled or algorithm.num_local_steps or not plain or sizes[0] != sizes[1]:
         raise ConfigError(
             f"algorithm={algorithm.name} {dict(algorithm.settings)}: cannot be deployed, as it reaches into local "
             "training or needs to know all clients beforehand; fedlaavg, fedavg and fedadam can, with "
             'weighting="update" or "none"'
         )
+
+
+def _weighs(algorithm: Algorithm) -> bool:
+    """Whether clients send their updates times their samples."""
+    one = np.float32(1)
+    return float(algorithm.contribute(one * 3, one * 10, {}, _someone(algorithm))[PART]) == 35.0
+
+
+def _someone(algorithm: Algorithm) -> ClientFacts:
+    """A client with five samples."""
+    return ClientFacts(jnp.int32(3), jnp.int32(2), jnp.float32(5), 4, algorithm.numbers)
 
 
 def _as_server(algorithm: Algorithm, arrays: Arrays) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedlatest.runs.files import write_csv, write_text
+from fedlatest.files import write_csv, write_text
 
 
 class Claim(NamedTuple):

@@ -9,6 +9,7 @@ from string import Template
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
+from fedlatest.files import write_text
 from fedlatest.report.claims import Claim
 from fedlatest.report.findings import findings, what_was_run
 from fedlatest.report.page_data import MOST_EVALUATIONS, make_data
@@ -16,7 +17,6 @@ from fedlatest.report.published import PublishedCurve
 from fedlatest.report.records import RunRecord
 from fedlatest.report.settings import Look, Setting, find_settings, look_of, name_runs
 from fedlatest.report.tables import claims_table, configurations, summary_table
-from fedlatest.runs.files import write_text
 
 TITLE = "Federated learning with clients that come and go"
 SCRIPTS = ("elements.js", "scales.js", "chart.js", "heatmap.js", "runs.js", "curves.js", "clients.js", "page.js")

@@ -1,12 +1,8 @@
-"""Files that are either whole or not there, and trees of arrays in a format that never executes code."""
+"""Trees of arrays and named arrays, in formats that never execute code."""
 
-import csv
-import json
-import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +12,7 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from fedlatest.errors import RunFolderError
-
-DRAFT = ".draft"
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside `path`, force it to the disk, then take its place; a failure leaves what was there before."""
-    draft = path.with_name(f".{path.name}{DRAFT}")
-    try:
-        write(draft)
-        draft.chmod(0o644)
-        sync(draft)
-        draft.replace(path)
-        sync(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        if not isinstance(error, OSError | SafetensorError):
-            raise
-        raise RunFolderError(f"{path}: could not be written ({error}); what was there before is intact") from error
+from fedlatest.files import write_atomically
 
 
 def save_tree(path: Path, tree: Any, metadata: Mapping[str, str]) -> None:
@@ -63,30 +41,6 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text, atomically."""
-
-    def write(draft: Path) -> None:
-        draft.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object, atomically."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
-
-
-def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV, atomically."""
-
-    def write(draft: Path) -> None:
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-
-    write_atomically(path, write)
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -124,12 +78,3 @@ def named_leaves(tree: Any) -> dict[str, Any]:
     """Leaves by the path that leads to them, such as `server.params.weight`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder's entries to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

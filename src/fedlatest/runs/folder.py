@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
+from fedlatest.files import DRAFT, sync, write_text
 from fedlatest.runs import participation as who
 from fedlatest.runs.clients import ClientRecord, load_clients, save_clients
-from fedlatest.runs.files import DRAFT, load_metadata, load_tree, save_tree, sync, write_text
+from fedlatest.runs.files import load_metadata, load_tree, save_tree
 from fedlatest.runs.labels import LabelAccuracy, LabelRow, append_labels, cut_labels, read_labels
 from fedlatest.runs.metrics import Metrics, Row, append_metrics, read_metrics, write_metrics
 from fedlatest.runs.participation import Participation

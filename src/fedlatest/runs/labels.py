@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import RunFolderError
-from fedlatest.runs.files import write_csv
+from fedlatest.files import write_csv
 
 
 class LabelRow(NamedTuple):

@@ -1,0 +1,65 @@
+"""Files that are either whole or not there."""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from fedlatest.errors import RunFolderError
+
+DRAFT = ".draft"
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside `path`, force it to the disk, then take its place; a failure leaves what was there before."""
+    draft = path.with_name(f".{path.name}{DRAFT}")
+    try:
+        write(draft)
+        draft.chmod(0o644)
+        sync(draft)
+        draft.replace(path)
+        sync(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if not isinstance(error, OSError | SafetensorError):
+            raise
+        raise RunFolderError(f"{path}: could not be written ({error}); what was there before is intact") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, atomically."""
+
+    def write(draft: Path) -> None:
+        draft.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object, atomically."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV, atomically."""
+
+    def write(draft: Path) -> None:
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+
+    write_atomically(path, write)
+
+
+def sync(path: Path) -> None:
+    """Force a file or a folder's entries to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
