@@ -15,12 +15,12 @@ from fedlatest.errors import RunFolderError
 DRAFT = ".draft"
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], None], *, mode: int = 0o644) -> None:
     """Write beside `path`, force it to the disk, then take its place; a failure leaves what was there before."""
     draft = path.with_name(f".{path.name}{DRAFT}")
     try:
         write(draft)
-        draft.chmod(0o644)
+        draft.chmod(mode)
         sync(draft)
         draft.replace(path)
         sync(path.parent)

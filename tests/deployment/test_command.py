@@ -11,6 +11,7 @@ from fedlatest.cli.app import out
 from fedlatest.cli.board import Board
 from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.folder import open_folder
+from fedlatest.deployment.init import write_app
 from fedlatest.deployment.job import JobView
 from fedlatest.errors import RunFolderError
 from fedlatest.ledger.events import append_event
@@ -78,24 +79,50 @@ def test_keys_are_made_and_added_to_and_never_overwritten(tmp_path: Path) -> Non
 
 def test_a_folder_is_gone_on_with_or_replaced_only_when_asked(tmp_path: Path) -> None:
     folder, values = tmp_path / "fed", {"nodes": 2, "rounds": 3, "config": {"deadline": 1.0}}
-    open_folder(folder, values)
+    use(folder, values)
     (folder / "job").mkdir()
     with pytest.raises(RunFolderError, match=r"holds a deployment; add --resume to go on, --force to replace it"):
-        open_folder(folder, values)
-    open_folder(folder, {**values, "rounds": 9}, resume=True)
+        use(folder, values)
+    use(folder, {**values, "rounds": 9}, resume=True)
     assert (folder / "job").exists()
     assert json.loads((folder / "deployment.json").read_text())["rounds"] == 9
     with pytest.raises(RunFolderError, match=r"was begun with nodes=2, not 5; go on with that, or choose another"):
-        open_folder(folder, {**values, "nodes": 5}, resume=True)
-    open_folder(folder, {**values, "nodes": 5}, force=True)
+        use(folder, {**values, "nodes": 5}, resume=True)
+    use(folder, {**values, "nodes": 5}, force=True)
     assert not (folder / "job").exists()
+    with pytest.raises(RunFolderError, match="holds no deployment to go on with"):
+        use(tmp_path / "typo", values, resume=True)
+
+
+def test_a_folder_is_one_commands_at_a_time(tmp_path: Path) -> None:
+    with (
+        open_folder(tmp_path / "fed", {}),
+        pytest.raises(RunFolderError, match="another `deploy local` is at work here"),
+        open_folder(tmp_path / "fed", {}, force=True),
+    ):
+        pass
+    use(tmp_path / "fed", {}, resume=True)
+
+
+def use(folder: Path, values: dict[str, Any], **options: bool) -> None:
+    with open_folder(folder, values, **options):
+        pass
+
+
+@pytest.mark.parametrize(("app", "to"), [("app", "app/runs"), ("fed/app", "fed"), ("app", "app")])
+def test_app_and_folder_are_apart(app: str, to: str, tmp_path: Path) -> None:
+    """What lies below an app is packed with it; what lies in a deployment's folder goes with it."""
+    write_app(tmp_path / app)
+    done = fedlatest_here("deploy", "local", "--app", app, "--out", to, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "lies in" in done.stderr
 
 
 def test_a_folder_of_something_else_is_never_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for options in ({}, {"resume": True}, {"force": True}):
-        with pytest.raises(RunFolderError, match="holds something that is no deployment"):
-            open_folder(tmp_path, {}, **options)
+        with pytest.raises(RunFolderError, match="no deployment"):
+            use(tmp_path, {}, **options)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
@@ -114,6 +141,9 @@ def test_without_a_terminal_a_round_is_a_line(tmp_path: Path, monkeypatch: pytes
             "seconds": 5.0,
             "train_loss": 2.0,
         },
+        {"event": "evaluated", "round": 1, "test_accuracy": 0.5},
+        {"event": "failed", "client": "node0", "why": "No module named 'torch'"},
+        {"event": "failed", "client": "node0", "why": "No module named 'torch'"},
     ]
     view = JobView()
     with Board(federation, 2) as shown:
@@ -122,7 +152,10 @@ def test_without_a_terminal_a_round_is_a_line(tmp_path: Path, monkeypatch: pytes
         append_event(federation.log, "chaos", target="node0")
         shown.hear(view, events)
     assert said == [
+        "starting the SuperLink and 2 nodes",
         "kill -9 of node0",
         "run 1 begins with round 1/2",
         "round 1: node1, no answer from node0, 5.0 s, train loss 2.0000",
+        "  after round 1: accuracy 0.5000",
+        "failed: node0 No module named 'torch'",
     ]

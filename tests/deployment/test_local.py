@@ -1,4 +1,4 @@
-"""A whole federation of real processes: it works, it is closed to strangers, it survives kills, and it leaves nothing.
+"""A whole federation of real processes: it works, takes no strange nodes, survives kills, and leaves nothing.
 
 The app (`stub_app`) is plain Flower: each round adds 1 to a vector, so after R rounds with an answer it holds R.
 """
@@ -73,7 +73,7 @@ def test_a_closed_federation_lets_no_stranger_in_and_goes_on_after_the_superlink
     assert "refused" in seen
     assert "Failed to initialize the connection" in stranger.last_words
     known = {name for _, name, key, _ in json.loads((federation.job / "nodes.json").read_text()) if key}
-    assert known <= {"node0", "node1"}
+    assert known == {"node0", "node1"}
 
 
 def stranger_at(federation: LocalFederation, folder: Path) -> Node:

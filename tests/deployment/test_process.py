@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedlatest.deployment import guard
 from fedlatest.deployment.process import Process, answer, stop_all, tail
 from tests.deployment.leftovers import MARK, marked, wait_until_none
 
@@ -112,3 +113,13 @@ def test_a_short_command_answers() -> None:
 
 def test_the_tail_of_a_log_has_neither_colours_nor_empty_lines() -> None:
     assert tail("one\n\n\x1b[92mINFO \x1b[0m: two\n\nthree\n", lines=2) == "INFO : two\nthree"
+
+
+def test_processes_are_found_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ps` lists itself among our children; waiting for it to go would never end."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    before = set(guard.descendants(os.getpid()))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert set(guard.descendants(os.getpid())) == before | {child.pid}
+        child.kill()
+    assert set(guard.descendants(os.getpid())) == before

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Group
 from rich.live import Live
@@ -14,6 +14,7 @@ from fedlatest.deployment.federation import LocalFederation
 from fedlatest.deployment.job import JobView
 from fedlatest.ledger.events import Event, EventReader
 
+_TROUBLE = {"failed", "refused", "lost", "restored", "resync", "expired", "left", "stopped"}
 _STYLES = {"here": "green", "coming": "yellow", "away": "dim", "killed": "bold red", "refused": "red"}
 
 
@@ -23,11 +24,14 @@ class Board:
     def __init__(self, federation: LocalFederation, rounds: int) -> None:
         self._federation, self._rounds = federation, rounds
         self._processes = EventReader(federation.log)
+        self._told: set[tuple[Any, ...]] = set()
         self._live = Live("starting", console=out, auto_refresh=False) if out.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._live:
             self._live.start()
+        else:
+            out.print(f"starting the SuperLink and {len(self._federation.names)} nodes")
         return self
 
     def __exit__(
@@ -40,12 +44,18 @@ class Board:
         """Show what is new."""
         if self._live:
             self._live.update(self._table(view), refresh=True)
-            return
         happened = [event for event in self._processes.new() if event["event"] == "chaos"]
         for event in [*happened, *events]:
-            line = _line(event, view)
+            line = self._trouble(event) or ("" if self._live else _line(event, view))
             if line:
                 out.print(line, soft_wrap=True, highlight=False)
+
+    def _trouble(self, event: Event) -> str:
+        """What went wrong, each thing once a client."""
+        if event["event"] not in _TROUBLE or (event["event"], event.get("client"), event.get("why")) in self._told:
+            return ""
+        self._told.add((event["event"], event.get("client"), event.get("why")))
+        return f"{event['event']}: {event.get('client', '')} {event.get('why', '')}"
 
     def _table(self, view: JobView) -> Group:
         table = Table("node", "is", "chosen", box=None, header_style="bold", pad_edge=False)

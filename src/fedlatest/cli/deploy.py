@@ -51,7 +51,7 @@ def local(
     ] = None,
     nodes: Annotated[int, typer.Option(help="Number of nodes, one client each.")] = 5,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; the app's own if not given.")] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in registered node keys alone.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and take nodes with registered keys alone.")] = False,
     chaos: Annotated[bool, typer.Option("--chaos", help="Kill nodes and the SuperLink at random moments.")] = False,
     node_kills: Annotated[int, typer.Option(help="With --chaos: how many kills of nodes.")] = 3,
     superlink_kills: Annotated[int, typer.Option(help="With --chaos: how many kills of the SuperLink.")] = 1,

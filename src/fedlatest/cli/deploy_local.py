@@ -17,7 +17,7 @@ from fedlatest.deployment.attendance import Attendance
 from fedlatest.deployment.chaos import Chaos, plan_chaos
 from fedlatest.deployment.conduct import conduct
 from fedlatest.deployment.federation import LocalFederation
-from fedlatest.deployment.folder import open_folder
+from fedlatest.deployment.folder import open_folder, refuse_nesting
 from fedlatest.deployment.init import TEMPLATE, write_app
 from fedlatest.deployment.job import JobView
 from fedlatest.errors import ConfigError
@@ -44,28 +44,33 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
     """Run the job to its end; complaints about the request come before anything is started or deleted."""
     if request.nodes < 1:
         raise ConfigError(f"--nodes {request.nodes}: must be at least 1")
-    config, availability = _settings(request)
+    config, availability, about = _settings(request)
     rounds = config["rounds"]
     if rounds < 1:
         raise ConfigError(f"--rounds {rounds}: must be at least 1")
     attendance = Attendance.of(availability, rounds=rounds, seed=request.seed)
     app = request.app or request.folder / "app"
+    if request.app is not None:
+        refuse_nesting(request.app, request.folder)
     federation = LocalFederation(request.folder, app=app, num_nodes=request.nodes, tls=request.tls)
     plan = plan_chaos(
         federation.names, rounds=rounds, node_kills=request.node_kills, superlink_kills=request.superlink_kills,
         seed=request.seed,
     )  # fmt: skip
     chaos = Chaos(plan)
-    open_folder(request.folder, _manifest(request, config), resume=resume, force=force)
-    if request.app is None and not app.exists():
-        write_app(app)
-    with Board(federation, rounds) as board, federation:
-        view = conduct(federation, config, attendance=attendance, chaos=chaos, listener=board.hear)
+    with open_folder(request.folder, _manifest(request, config, about), resume=resume, force=force):
+        if request.app is None and not app.exists():
+            write_app(app)
+        with Board(federation, rounds) as board, federation:
+            view = conduct(federation, config, attendance=attendance, chaos=chaos, listener=board.hear)
     _summarise(request, view, chaos)
 
 
-def _settings(request: Request) -> tuple[dict[str, Any], Availability]:
-    """The app's values and the availability model: defaults, then each KEY=VALUE, which belongs to one of the two."""
+def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str, Any]]:
+    """The app's values and the availability model: defaults, then each KEY=VALUE, which belongs to one of the two.
+
+    The third is what the availability model was made of.
+    """
     said = dict(map(split_pair, request.settings))
     if "availability" not in said:
         said = {**USUALLY, **said}
@@ -86,7 +91,7 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability]:
     for key, (_, default, owner) in keys.items():
         if default is inspect.Parameter.empty and key not in options:
             raise ConfigError(f"{key}: {owner} needs it; add --set {key}=...")
-    return config, AVAILABILITY[name](_clients(request), **options)
+    return config, AVAILABILITY[name](_clients(request), **options), {"name": name, **options}
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -102,13 +107,13 @@ def _clients(request: Request) -> Clients:
     return Clients(labels.astype(np.int64), 2, request.seed)
 
 
-def _manifest(request: Request, config: dict[str, Any]) -> dict[str, Any]:
+def _manifest(request: Request, config: dict[str, Any], availability: dict[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in config.items() if key != "rounds"}
     return {
         "app": str(request.app.absolute()) if request.app else "digits",
         "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
         "rounds": config["rounds"], "config": others,
-        "availability": [pair for pair in request.settings if pair.partition("=")[0].strip() not in others],
+        "availability": availability,
         "chaos": {"node_kills": request.node_kills, "superlink_kills": request.superlink_kills},
     }  # fmt: skip
 

@@ -57,7 +57,8 @@ def trace(
     out.print(f"trace: {to} ({num_clients} clients)", soft_wrap=True)
     out.print(
         f"replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "
-        f"--set partition=dirichlet --set num_clients={num_clients} --set participation=0.5",
+        f"--set partition=dirichlet --set num_clients={num_clients} --set participation=0.5"
+        f"{' --set round_length=60' if seconds else ''}",
         soft_wrap=True,
     )
 

@@ -18,9 +18,9 @@ def app_config(folder: Path) -> dict[str, Any]:
     file = folder / "pyproject.toml"
     try:
         config = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"app {folder}: holds no pyproject.toml; name the folder of a Flower app") from None
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: no [tool.flwr.app.config] can be read ({error!r})") from None
     for key in NEEDED:
         if key not in config:

@@ -80,7 +80,10 @@ def _call_nodes(federation: LocalFederation, attendance: Attendance | None, roun
 
 
 def _find_out_why(federation: LocalFederation) -> None:
-    """The run ended before the job: because its SuperLink died, which is nothing, or by itself, which is an error."""
+    """The run's log ended before the job: its SuperLink died, which is nothing, or it failed, which is an error.
+
+    A run that goes on though its log was cut off is watched by its events.
+    """
     time.sleep(_SECOND_LOOK)
     run = federation.run
     if run is None or not federation.superlink.alive:
@@ -91,7 +94,8 @@ def _find_out_why(federation: LocalFederation) -> None:
         if not federation.superlink.alive:
             return
         raise
-    raise run.complaint(status)
+    if status.startswith("finished") or status == "not accepted":
+        raise run.complaint(status)
 
 
 def _let_it_end(federation: LocalFederation) -> None:

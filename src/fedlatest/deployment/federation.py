@@ -135,5 +135,5 @@ class LocalFederation:
         known = {event["node"] for event in read_events(self.log) if event["event"] == "registered"}
         new = [name for name in self.names if name not in known]
         with ThreadPoolExecutor(2) as pool:  # a command takes a second, most of it to import Flower
-            for name, node_id in zip(new, pool.map(self.superlink.register, new), strict=True):
-                self.note("registered", node=name, node_id=node_id)
+            for name, _ in zip(new, pool.map(self.superlink.register, new), strict=True):
+                self.note("registered", node=name)

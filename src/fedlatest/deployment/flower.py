@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,8 +24,9 @@ def require_flower() -> None:
 
 
 def program(name: str) -> str:
-    """The path of one of Flower's programs: beside the Python that runs us."""
-    return str(Path(sys.executable).parent / name)
+    """The path of one of Flower's programs: beside the Python that runs us, or wherever it is found."""
+    beside = Path(sys.executable).parent / name
+    return str(beside if beside.is_file() else shutil.which(name) or beside)
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -1,10 +1,11 @@
-"""Runs a command and answers for all that it starts: nothing of it outlives the guard, nor the guard its own parent.
+"""Runs a command and answers for all that it starts: none of it is left when the guard ends, or its parent.
 
 A program of its own (`python guard.py COMMAND ...`), one for each SuperLink and node. Flower starts further processes,
 some in sessions of their own, so neither a process group nor a session holds them all. On Linux the guard is the "child
 subreaper": whoever loses its parent below becomes the guard's child, and the whole tree stays in sight. It takes orders
 on standard input: `kill` (SIGKILL to all at once) and `stop SECONDS` (SIGTERM to the command; SIGKILL to what is left
 after that time). The end of its input, which is what the parent's death looks like, even by kill -9, is a `stop`.
+Should the guard itself be killed by force, the command goes with it on Linux; what the command started may stay.
 It imports the standard library alone: it has to be there within milliseconds.
 """
 
@@ -39,6 +40,8 @@ def guard(command: list[str]) -> int:
     deadline = math.inf
     while (code := _reap().get(child.pid)) is None and time.monotonic() < deadline:
         orders += _read_orders() if os.getppid() == parent else [f"stop {LAST_PATIENCE}"]
+        if deadline < math.inf:
+            time.sleep(_TICK)  # at the end of its input `select` does not wait
         for order, *seconds in map(str.split, orders):
             if order == "stop" and deadline == math.inf:
                 os.kill(child.pid, signal.SIGTERM)
@@ -72,8 +75,9 @@ def descendants(root: int) -> list[int]:
 def _parents() -> Iterator[tuple[int, int]]:
     """Each process with its parent."""
     if sys.platform != "linux":
-        listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        yield from ((int(pid), int(parent)) for pid, parent in map(str.split, listed.splitlines()))
+        ps = subprocess.Popen(["ps", "-axo", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
+        listed = [tuple(map(int, line.split())) for line in ps.communicate()[0].splitlines()]
+        yield from ((pid, parent) for pid, parent in listed if pid != ps.pid)  # it lists itself, and is gone
         return
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

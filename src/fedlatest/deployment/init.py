@@ -21,9 +21,12 @@ def write_app(folder: Path) -> list[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: is there already and not an empty folder; choose another")
     written = []
-    for name in FILES:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text((TEMPLATE / name).read_text(encoding="utf-8"), encoding="utf-8")
-        written.append(path)
+    try:
+        for name in FILES:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text((TEMPLATE / name).read_text(encoding="utf-8"), encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written to ({error.strerror}); choose another folder") from error
     return written

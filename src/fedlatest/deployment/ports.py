@@ -4,6 +4,8 @@ import random
 import socket
 from contextlib import closing
 
+from fedlatest.errors import DeploymentError
+
 HOST = "127.0.0.1"
 _RANGE = range(20000, 32000)  # below what systems hand out to outgoing connections, so it stays free across a restart
 
@@ -21,6 +23,8 @@ def free_ports(count: int) -> list[int]:
             except OSError:
                 continue
         found.append(port)
+    if len(found) < count:
+        raise DeploymentError(f"{count} ports are needed on {HOST}, {len(found)} are free; use fewer nodes")
     return found
 
 

@@ -74,11 +74,14 @@ def make_secrets(folder: Path, *, hosts: Sequence[str] = (), nodes: Sequence[str
     server_is_there = secrets.certificate.exists() and secrets.key.exists()
     if hosts or not server_is_there:
         _refuse_to_replace(secrets.certificate, secrets.key)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not server_is_there:
-        _make_server(secrets, names)
-    for node in nodes:
-        _make_node(secrets, node)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not server_is_there:
+            _make_server(secrets, names)
+        for node in nodes:
+            _make_node(secrets, node)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written to ({error.strerror}); choose another folder") from error
     return secrets
 
 

@@ -62,12 +62,15 @@ class SuperLink:
             self.look_after()
             time.sleep(0.05)
 
-    def register(self, name: str) -> int:
-        """Let a node in by its public key; its node id, which stays the same over restarts."""
+    def register(self, name: str) -> None:
+        """Let a node in by its public key."""
         assert self._secrets is not None
         key = self._secrets.node_public_key(name)
-        answer = flower.ask("supernode", "register", str(key), flower.CONNECTION, "--name", name, home=self.home)
-        return int(answer["node-id"])
+        try:
+            flower.ask("supernode", "register", str(key), flower.CONNECTION, "--name", name, home=self.home)
+        except DeploymentError as error:
+            if "already in use" not in str(error):  # by itself: it was registered before an interruption
+                raise
 
     def run_status(self, run: int) -> str:
         """A run's status, such as `running` or `finished:failed`."""

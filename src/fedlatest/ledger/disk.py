@@ -67,7 +67,7 @@ class Folder:
         def write(draft: Path) -> None:
             draft.write_bytes(content)
 
-        write_atomically(path, write)
+        write_atomically(path, write, mode=0o600)
 
     def drop(self, name: str) -> None:
         """Delete a file."""
