@@ -5,12 +5,16 @@ import warnings
 from typing import Annotated
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.text import Text
 
 from fedlatest import __version__
 from fedlatest.errors import FedlatestError
 
+typer.core.HAS_RICH = (
+    False  # its help is not asked for, and typer before 0.21 would escape brackets for it all the same
+)
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 out = Console()
 err = Console(stderr=True)

@@ -24,5 +24,5 @@ class Journal:
         facts = {name: None if isinstance(fact, float) and not isfinite(fact) else fact for name, fact in facts.items()}
         append_event(self.path, event, **facts)
         if event in LOUD:
-            words = " ".join(f"{name}={value}" for name, value in facts.items())
+            words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
             (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)

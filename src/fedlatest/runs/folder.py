@@ -281,10 +281,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def find_runs(path: Path) -> list[Path]:
-    """The run folders at `path`: itself, or those in it."""
+    """The run folders at `path`: itself, those in it, or that of a deployment's job."""
     if (path / MANIFEST).is_file():
         return [path]
-    found = sorted(manifest.parent for manifest in path.glob(f"*/{MANIFEST}"))
+    found = sorted(manifest.parent for place in ("*", "job/run") for manifest in path.glob(f"{place}/{MANIFEST}"))
     if not found:
         raise RunFolderError(f"{path}: holds no run (no {MANIFEST} in it or in a folder of it)")
     return found
