@@ -46,6 +46,7 @@ def outcome(federation: LocalFederation) -> tuple[int, float]:
     return state["round"], state["x"][0]
 
 
+@pytest.mark.slow
 def test_a_closed_federation_lets_no_stranger_in_and_goes_on_after_the_superlinks_death(
     tmp_path: Path, mark: str
 ) -> None:
