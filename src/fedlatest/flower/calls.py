@@ -44,12 +44,13 @@ class Switchboard:
     names: dict[str, str] = field(default_factory=dict)  # client -> what people call it
     online: set[int] = field(default_factory=set)
     out: dict[str, Call] = field(default_factory=dict)  # message id -> call
+    seconds: float = 0.0  # spent waiting for Flower
     careful: bool = False  # fetch replies one by one: one was unreadable, and took others with it
     snubbed: dict[int, float] = field(default_factory=dict)  # node id -> when it may be greeted again
 
     def roll_call(self) -> list[tuple[int, str]]:
         """Look who is online; the nodes that have not said yet who they are, with what their key says."""
-        with _flower("say who is online"):
+        with self._flower("say who is online"):
             nodes = list(self.grid.get_nodes())
         self.online = {node.node_id for node in nodes}
         asked = {call.node for call in self.out.values() if call.kind == "hello"}
@@ -110,7 +111,7 @@ class Switchboard:
         for call, content in calls:
             kind = MessageType.EVALUATE if call.kind == "evaluate" else MessageType.TRAIN
             message = Message(content, call.node, kind, ttl=self.patience, group_id=str(call.round))
-            with _flower("take a message"):
+            with self._flower("take a message"):
                 [identifier] = list(self.grid.push_messages([message])) or [""]
             if identifier:
                 self.out[identifier] = call
@@ -131,7 +132,7 @@ class Switchboard:
     def _pull(self, identifiers: list[str]) -> list[Message]:
         """The replies to some messages; one that Flower itself cannot read is lost, and others with it only once."""
         try:
-            with _flower("hand over replies"):
+            with self._flower("hand over replies"):
                 return list(self.grid.pull_messages(identifiers))
         except DeploymentError as error:
             if not isinstance(error.__cause__, UNREADABLE):
@@ -141,24 +142,26 @@ class Switchboard:
             self.careful = True
             return []
 
+    @contextmanager
+    def _flower(self, what: str) -> Iterator[None]:
+        """Flower tries again by itself for a while; when it gives up, so do we, in words that say what to do."""
+        began = self.clock()
+        try:
+            yield
+        except Exception as error:
+            raise DeploymentError(
+                f"the SuperLink did not {what} ({type(error).__name__}: {error}); every closed round is kept, and a "
+                "new run with the same job folder goes on"
+            ) from error
+        finally:
+            self.seconds += self.clock() - began
+
     def give_up(self) -> list[Call]:
         """Forget what has been out for too long; it will not come back any more."""
         late = {key: call for key, call in self.out.items() if self.clock() - call.sent > self.patience}
         for key in late:
             del self.out[key]
         return list(late.values())
-
-
-@contextmanager
-def _flower(what: str) -> Iterator[None]:
-    """Flower tries again by itself for a while; when it gives up, so do we, in words that say what to do."""
-    try:
-        yield
-    except Exception as error:
-        raise DeploymentError(
-            f"the SuperLink did not {what} ({type(error).__name__}: {error}); every closed round is kept, and a new "
-            "run with the same job folder goes on"
-        ) from error
 
 
 def _identity(node: NodeInfo) -> str:

@@ -7,7 +7,8 @@ a round:  look who is here; hand the longest absent a ticket; gather what comes 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,9 +103,8 @@ class RoundLoop:
         record = to_record(self.model)
         while True:
             self._look_around()
-            own = self.clock()
-            self._ask(record)
-            tally.own_seconds += self.clock() - own
+            with self._own():
+                self._ask(record)
             # If all whom it asked failed or declined, a round waits for others: it must not rush on with nobody.
             if (tally.fruitful and not self.board.at_work(round)) or self.clock() - began >= self.pace.deadline:
                 break
@@ -144,11 +144,17 @@ class RoundLoop:
         ]
         self.board.send(hellos)
         for call, message in self.board.fetch():
-            own = self.clock()
-            self._hear(call, message)
-            self.tally.own_seconds += self.clock() - own
+            with self._own():
+                self._hear(call, message)
         for call in self.board.give_up():
             log.info("fedlatest: %s did not answer", self.board.name(call.client) or f"node {call.node}")
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """Count the seconds of our own code in a round, without those that Flower takes."""
+        began, flower, tally = self.clock(), self.board.seconds, self.tally
+        yield
+        tally.own_seconds += self.clock() - began - (self.board.seconds - flower)
 
     def _members_here(self) -> set[str]:
         here = self.board.here()
@@ -252,15 +258,15 @@ class RoundLoop:
     # Closing
 
     def _close(self, began: float) -> None:
-        tally, own, round, epoch = self.tally, self.clock(), self.ledger.round, self.ledger.epoch
+        tally, round, epoch = self.tally, self.ledger.round, self.ledger.epoch
         heard = self._members_here() - {*tally.missed, *tally.left}
         resting = {member.client for member in self.ledger.members() if member.rest_until > round}
         here = heard - {*tally.declined, *resting}  # who rests would not have worked: it is not known to be available
         why = self.ledger.needs_resync
-        self.arrays = merge(self.algorithm, self.ledger, self.arrays)
-        self.ledger.close(self.arrays, here=here, heard=heard, missed=tally.missed, declined=tally.declined)
+        with self._own():
+            self.arrays = merge(self.algorithm, self.ledger, self.arrays)
+            self.ledger.close(self.arrays, here=here, heard=heard, missed=tally.missed, declined=tally.declined)
         self.tally = Tally()
-        tally.own_seconds += self.clock() - own
         self._note_merged(tally, round, here, self.clock() - began)
         if self.ledger.epoch != epoch:
             self._cannot_rebase.clear()

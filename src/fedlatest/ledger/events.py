@@ -12,7 +12,8 @@ Event = Mapping[str, Any]
 
 def append_event(path: Path, event: str, **facts: Any) -> None:
     """Add a line with the time, in one write."""
-    line = json.dumps({**facts, "time": round(time.time(), 3), "event": event})
+    stamp = {"time": round(time.time(), 3), "event": event}
+    line = json.dumps({**stamp, **facts, **stamp})  # first to see, and not to be replaced
     with path.open("a+b") as file:
         torn = file.tell() > 0 and _last_byte(file) != b"\n"  # a crash cut the last line short
         file.write(f"{'' if not torn else chr(10)}{line}\n".encode())
