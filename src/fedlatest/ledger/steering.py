@@ -1,7 +1,8 @@
 """An algorithm at the wheel of a deployment: the same object as in a simulation, on one flat vector.
 
-Who is asked (`select`), what a client's training amounts to (`contribute`) and how the model moves (`merge`) are the
-algorithm's; whose value is in which sum is the ledger's.
+Who is asked (`select`) and how the model moves (`merge`) are the algorithm's; whose value is in which sum is the
+ledger's. What a client sends is the algorithm's `contribute` too, in plain NumPy (`contribution.py`): that the two agree
+is checked when a job begins.
 """
 
 from collections.abc import Collection
@@ -50,7 +51,7 @@ def job_config(
         algorithm.name,
         dict(algorithm.settings),
         memory=cast(Memory, memory or ("client" if remembers else "none")),  # JobConfig checks it
-        unit=unit if unit is not None else (COARSE if algorithm.settings.get("weighting") == "update" else FINE),
+        unit=unit if unit is not None else (COARSE if _weighs(algorithm) else FINE),
         clip_norm=clip_norm,
         seed=seed,
         weighs=_weighs(algorithm),
