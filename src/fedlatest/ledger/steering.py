@@ -1,7 +1,7 @@
 """An algorithm at the wheel of a deployment: the same object as in a simulation, on one flat vector.
 
 Who is asked (`select`) and how the model moves (`merge`) are the algorithm's; whose value is in which sum is the
-ledger's. What a client sends is the algorithm's `contribute` too, in plain NumPy (`contribution.py`): that the two agree
+ledger's. What a client sends is the algorithm's `contribute` too, in plain NumPy (`contribution.py`); that both agree
 is checked when a job begins.
 """
 
