@@ -12,6 +12,11 @@ from safetensors import SafetensorError
 
 from fedlatest.errors import RunFolderError
 
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock; there, two processes in one place are the user's to avoid
+    fcntl = None  # type: ignore[assignment]
+
 DRAFT = ".draft"
 
 
@@ -62,4 +67,26 @@ def sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     finally:
+        os.close(descriptor)
+
+
+def take_lock(path: Path, *, wait: bool = False) -> int | None:
+    """Lock a file or a folder for this process, until the descriptor that is returned is closed.
+
+    Where another process holds it, `BlockingIOError` is raised, or that process is waited for.
+    """
+    if fcntl is None:
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def release_lock(descriptor: int | None) -> None:
+    """Let go of a lock."""
+    if descriptor is not None:
         os.close(descriptor)

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.files import write_text
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock
-    fcntl = None  # type: ignore[assignment]
+from fedlatest.files import release_lock, take_lock, write_text
 
 _MANIFEST = "deployment.json"
 _MAY_CHANGE = ("rounds", "chaos")  # with --resume
@@ -49,16 +44,16 @@ def _held(folder: Path) -> Iterator[None]:
     """Two commands in one folder would stop each other's processes; the lock lies beside it, so it can be deleted."""
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     lock = folder.absolute().parent / f".{folder.name}.lock"
-    with lock.open("w") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunFolderError(f"{folder}: another `deploy local` is at work here; wait for it") from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    lock.touch()
+    try:
+        descriptor = take_lock(lock)
+    except BlockingIOError:
+        raise RunFolderError(f"{folder}: another `deploy local` is at work here; wait for it") from None
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        release_lock(descriptor)
 
 
 def _prepare(folder: Path, values: Mapping[str, Any], *, resume: bool, force: bool) -> None:

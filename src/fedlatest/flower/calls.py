@@ -13,7 +13,6 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedlatest.errors import DeploymentError
-from fedlatest.ledger import Instruction
 
 log = logging.getLogger("flwr")
 KEY = "key-"  # what the name of a client begins with that is known by its registered key
@@ -29,7 +28,6 @@ class Call(NamedTuple):
     client: str
     round: int
     sent: float
-    instruction: Instruction | None = None
 
 
 @dataclass

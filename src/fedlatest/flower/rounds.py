@@ -7,7 +7,7 @@ a round:  look who is here; hand the longest absent a ticket; gather what comes 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,6 @@ from fedlatest.ledger.messages import LEAVING
 from fedlatest.ledger.steering import choose, merge, model_of
 
 log = logging.getLogger("flwr")
-Model = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class RoundLoop:
         instructions = self.ledger.issue(clients, ask)
         calls = [
             (
-                Call(ask, here[client], client, self.ledger.round, self.clock(), instruction),
+                Call(ask, here[client], client, self.ledger.round, self.clock()),
                 instruct(instruction, model=model, config=config),
             )
             for client, instruction in instructions.items()

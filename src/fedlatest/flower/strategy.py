@@ -12,8 +12,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedlatest.algorithms import Algorithm, fedlaavg
 from fedlatest.errors import ConfigError, LedgerError
 from fedlatest.flower.calls import Switchboard
+from fedlatest.flower.job_record import JobRecord
 from fedlatest.flower.journal import Journal
-from fedlatest.flower.record import JobRecord
 from fedlatest.flower.records import from_record, to_record
 from fedlatest.flower.rounds import Pace, RoundLoop
 from fedlatest.flower.tally import Tally

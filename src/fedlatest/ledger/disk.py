@@ -1,6 +1,5 @@
 """A small durable place for named contents: each is there as it was last written, or not at all."""
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,12 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedlatest.errors import LedgerError
-from fedlatest.files import sync, write_atomically
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock; there, two processes of one client are the user's to avoid
-    fcntl = None  # type: ignore[assignment]
+from fedlatest.files import release_lock, sync, take_lock, write_atomically
 
 
 class Disk(Protocol):
@@ -80,15 +74,11 @@ class Folder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Wait until no other process holds the folder's lock, then hold it."""
-        if fcntl is None:
-            yield
-            return
-        descriptor = os.open(self.path, os.O_RDONLY)
+        descriptor = take_lock(self.path, wait=True)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)
+            release_lock(descriptor)
 
 
 def durable_id(disk: Disk) -> str:

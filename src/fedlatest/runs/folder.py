@@ -10,25 +10,19 @@ model.safetensors        the final model of every seed
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.files import DRAFT, sync, write_text
+from fedlatest.files import DRAFT, release_lock, sync, take_lock, write_text
 from fedlatest.runs import participation as who
 from fedlatest.runs.clients import ClientRecord, load_clients, save_clients
 from fedlatest.runs.files import load_metadata, load_tree, save_tree
 from fedlatest.runs.labels import LabelAccuracy, LabelRow, append_labels, cut_labels, read_labels
 from fedlatest.runs.metrics import Metrics, Row, append_metrics, read_metrics, write_metrics
 from fedlatest.runs.participation import Participation
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock; there, two processes in one folder are the user's to avoid
-    fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -117,9 +111,8 @@ class RunFolder:
 
     def release(self) -> None:
         """Let another process have the folder."""
-        if self._taken is not None:
-            os.close(self._taken)
-            self._taken = None
+        release_lock(self._taken)
+        self._taken = None
 
     def record(self, rows: list[Row]) -> None:
         """Append an evaluation to metrics.csv."""
@@ -247,15 +240,12 @@ class RunFolder:
 
     def _take(self) -> None:
         """Two processes in one folder would write over each other."""
-        if fcntl is None or self._taken is not None:
+        if self._taken is not None:
             return
-        descriptor = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._taken = take_lock(self.path)
         except BlockingIOError:
-            os.close(descriptor)
             raise RunFolderError(f"{self.path}: another process is running here; wait for it or stop it") from None
-        self._taken = descriptor
 
     def _remove_drafts(self) -> None:
         for draft in self.path.glob(f".*{DRAFT}"):

@@ -19,11 +19,12 @@ from fedlatest.files import write_json
 from fedlatest.flower.tally import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.attendance import attendance_table
-from fedlatest.runs import ClientRecord, Participation, Row, RunFolder
+from fedlatest.runs import ClientRecord, Row, RunFolder
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, save_clients
 from fedlatest.runs.files import save_tree
 from fedlatest.runs.folder import MANIFEST, SCHEMA
 from fedlatest.runs.metrics import read_metrics, write_metrics
+from fedlatest.runs.participation import pack
 from fedlatest.runs.participation import save as save_participation
 from fedlatest.version import __version__
 
@@ -83,7 +84,8 @@ class JobRecord:
         save_tree(self.folder / "model.safetensors", exported, {"job": self.ledger.job})
         here = attendance_table(self.ledger.database)
         took_part = attendance_table(self.ledger.database, took_part=True)
-        save_participation(self.folder / "participation.npz", _participation(took_part))
+        numbers = np.broadcast_to(np.arange(took_part.shape[1]), took_part.shape)
+        save_participation(self.folder / "participation.npz", pack(numbers[None], took_part[None], took_part.shape[1]))
         if here.size:  # where nobody ever came there is nothing to draw
             save_clients(self.folder / "clients.npz", _clients(here))
         seconds = round(self._before + time.monotonic() - self._began, 3)
@@ -123,11 +125,6 @@ class JobRecord:
                 **facts,
             },
         )
-
-
-def _participation(took_part: npt.NDArray[np.bool_]) -> Participation:
-    ends = np.concatenate([[0], np.cumsum(took_part.sum(axis=1))])
-    return Participation(np.nonzero(took_part)[1].astype(np.int32), ends[None])
 
 
 def _clients(here: npt.NDArray[np.bool_]) -> ClientRecord:
