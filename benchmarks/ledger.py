@@ -17,10 +17,10 @@ from fedlatest import fedlaavg
 from fedlatest.deployment.template.digits import task
 from fedlatest.deployment.template.digits.client_app import app as client_app_of_digits
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, from_record, to_record
+from fedlatest.flower.server_algorithm import first_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
-from fedlatest.ledger.events import read_events
-from fedlatest.ledger.large import checksum_of, digest_of
-from fedlatest.ledger.steering import first_arrays, job_config, merge
+from fedlatest.ledger.hashing import checksum_of, digest_of
+from fedlatest.ledger.job_folder import read_events
 
 NUM_NODES, ROUNDS = 5, 30
 NUM_UPLOADS, NUM_PARAMETERS = 100, 10_000_000

@@ -31,7 +31,7 @@ def compiled(num_clients: int, samples: int, algorithm: str) -> Callable[[], Non
     """A block of rounds of the simulator."""
     from fedlatest import Federation, diurnal, logistic
     from fedlatest.algorithms import ALGORITHMS
-    from fedlatest.data.pixels import pixels
+    from fedlatest.data.features import pixels
     from fedlatest.models import softmax_cross_entropy
     from fedlatest.simulation import Engine, Training
 

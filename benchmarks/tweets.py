@@ -24,7 +24,7 @@ TARGET_SECONDS, TARGET_GIB = 60, 2
 
 def write_rows(source: Path, path: Path, num_rows: int) -> None:
     """Copies of a CSV's rows, each copy a little different from the others."""
-    from fedlatest.data.textfile import read_lines
+    from fedlatest.data.text_files import read_lines
 
     rows = list(csv.reader(read_lines(source, encoding="latin-1", member=".csv")))
     with path.open("w", encoding="latin-1", newline="") as file:
@@ -47,7 +47,7 @@ def in_letters(number: int) -> str:
 
 def measure(path: Path) -> dict[str, float]:
     """Seconds to read and clean a file, and the peak memory of this process."""
-    from fedlatest.data.sentiment140 import read_tweets
+    from fedlatest.data.sentiment140.parsing import read_tweets
 
     begun, cpu = time.perf_counter(), time.process_time()
     tweets = read_tweets(path)
@@ -70,8 +70,8 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
-    from fedlatest.data.generated import write_generated
-    from fedlatest.data.tweet_files import find_files
+    from fedlatest.data.sentiment140.files import find_files
+    from fedlatest.data.sentiment140.generated import write_generated
 
     with tempfile.TemporaryDirectory() as place:
         folder = options.data or Path(place)

@@ -35,7 +35,7 @@ def tweets(folder: Path) -> Federation:
 
 def random_words() -> Federation:
     """As many texts, as many words, as long: 13 words a text, the longest 48."""
-    from fedlatest.data.words import Words
+    from fedlatest.data.features import Words
 
     rng = np.random.default_rng(0)
     num_train, num_test, num_words, longest = 40 * CLIENTS, 4400, 9776, 48

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedlatest import Result
-from fedlatest.recipes import RECIPES
+from fedlatest.experiments import RECIPES
 
 
 def run(folder: Path, *overrides: str, num_seeds: int) -> Result:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from fedlatest.data import TweetSet, load_sentiment140
-from fedlatest.recipes import RECIPES
+from fedlatest.experiments import RECIPES
 
 
 def late_accuracy(tweets: TweetSet, *overrides: str) -> npt.NDArray[np.float64]:

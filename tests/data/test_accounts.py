@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from fedlatest import ConfigError, DataError
 from fedlatest.data import Deal, TweetSet, deal_accounts, load_sentiment140
-from fedlatest.data.accounts import (
+from fedlatest.data.sentiment140.accounts import (
     Draw,
     by_account,
     by_length,
     frequent_accounts,
+    positive_share,
     rows_of,
     sample_accounts,
     set_aside,
 )
-from fedlatest.data.balance import positive_share
-from fedlatest.data.sentiment140 import Tweets
-from fedlatest.data.tweets import Texts
+from fedlatest.data.sentiment140.parsing import Texts, Tweets
 
 HOUR = 3600
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedlatest import DataError
 from fedlatest.data.cache import cached, pack, source, unpack
-from fedlatest.places import cache_folder
+from fedlatest.paths import cache_folder
 
 
 class Maker:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlatest import DataError, Federation, Samples, by_client, iid
-from fedlatest.data.words import Words
+from fedlatest.data.features import Words
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
 LABELS = np.array([0, 1, 2, 2, 1, 1], np.int32)

@@ -9,9 +9,9 @@ from sklearn.linear_model import LogisticRegression
 
 from fedlatest import ConfigError
 from fedlatest.data import deal_accounts, generated_tweets, write_generated
-from fedlatest.data.accounts import frequent_accounts
-from fedlatest.data.sleep import DAY, sleep_window
-from fedlatest.data.tweets import NAME, URL
+from fedlatest.data.federation import SECONDS_PER_DAY
+from fedlatest.data.sentiment140.accounts import frequent_accounts, sleep_window
+from fedlatest.data.sentiment140.parsing import NAME, URL
 
 
 def test_files(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_they_sleep() -> None:
     for number in range(30):
         sent = tweets.second[tweets.account == number]
         starts.append(sleep_window(sent))
-        asleep.append(((sent - starts[-1]) % DAY < 8 * 3600).mean())
+        asleep.append(((sent - starts[-1]) % SECONDS_PER_DAY < 8 * 3600).mean())
     assert np.mean(asleep) < 0.05
     assert len({start // (3 * 3600) for start in starts}) >= 5  # of eight parts of the day: many time zones
 

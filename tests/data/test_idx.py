@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedlatest import DataError
-from fedlatest.data.idx import read_idx
+from fedlatest.data.mnist import read_idx
 
 # 2 x 3 bytes: two zeros, 8 for unsigned bytes, 2 axes, the axes' sizes as big-endian words, the bytes.
 SMALL = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255])

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from fedlatest import ConfigError
 from fedlatest.data import TweetSet, padded, vocabulary
-from fedlatest.data.sentiment140 import Tweets
-from fedlatest.data.tweets import Texts, encode
+from fedlatest.data.sentiment140.parsing import Texts, Tweets, encode
 
 
 def tweet_set(texts: Texts, vectors: list[float]) -> TweetSet:

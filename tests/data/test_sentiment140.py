@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlatest import DataError
-from fedlatest.data.glove import read_glove
-from fedlatest.data.sentiment140 import read_tweets, seconds_after_midnight
-from fedlatest.data.tweets import NAME, URL, clean, encode
+from fedlatest.data.sentiment140.glove import read_glove
+from fedlatest.data.sentiment140.parsing import NAME, URL, clean, encode, read_tweets, seconds_after_midnight
 
 ROWS = [
     ("0", "1", "Sat Apr 18 14:08:07 PDT 2009", "NO_QUERY", "ann", "@bob I'm sooooo tired &amp; sad :("),

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlatest import ConfigError, DataError
-from fedlatest.data.balance import keep_by_hour, positive_share
-from fedlatest.data.sleep import DAY, sleep_window
+from fedlatest.data.federation import SECONDS_PER_DAY
+from fedlatest.data.sentiment140.accounts import keep_by_hour, positive_share, sleep_window
 
 HOUR = 3600
 
 
 def count(sent: list[int], start: int, length: int = 8 * HOUR) -> int:
-    return sum((second - start) % DAY < length for second in sent)
+    return sum((second - start) % SECONDS_PER_DAY < length for second in sent)
 
 
 @pytest.mark.parametrize(
@@ -36,27 +36,27 @@ def test_a_night_with_few_tweets_is_better_than_a_day_with_many() -> None:
     assert count(sent, start) == 1
 
 
-@given(st.lists(st.integers(0, DAY - 1), max_size=12), st.sampled_from([1, 8, 23]))
+@given(st.lists(st.integers(0, SECONDS_PER_DAY - 1), max_size=12), st.sampled_from([1, 8, 23]))
 def test_no_window_holds_fewer(sent: list[int], hours: int) -> None:
     """Against a window at every point where the count can change."""
     start = sleep_window(sent, hours=hours)
-    assert 0 <= start < DAY
+    assert 0 <= start < SECONDS_PER_DAY
     length = hours * HOUR
-    others = [(second + shift) % DAY for second in sent for shift in (1, 1 - length, 0, -length)]
+    others = [(second + shift) % SECONDS_PER_DAY for second in sent for shift in (1, 1 - length, 0, -length)]
     assert count(sent, start, length) == min((count(sent, other, length) for other in [start, *others]), default=0)
 
 
-@given(st.lists(st.integers(0, DAY - 1), min_size=1, max_size=8), st.integers(0, DAY - 1))
+@given(st.lists(st.integers(0, SECONDS_PER_DAY - 1), min_size=1, max_size=8), st.integers(0, SECONDS_PER_DAY - 1))
 def test_the_clock_has_no_favourite_hour(sent: list[int], shift: int) -> None:
     """Tweets an hour later make a window an hour later; only which of equal slacks is taken may differ."""
-    moved = [(second + shift) % DAY for second in sent]
+    moved = [(second + shift) % SECONDS_PER_DAY for second in sent]
     start, later = sleep_window(sent), sleep_window(moved)
     assert count(sent, start) == count(moved, later)
 
 
 def test_nonsense() -> None:
     assert sleep_window([]) == 0
-    for seconds in ([-1], [DAY], [[1]]):
+    for seconds in ([-1], [SECONDS_PER_DAY], [[1]]):
         with pytest.raises(DataError, match="seconds: give times of day"):
             sleep_window(seconds)
     with pytest.raises(DataError, match="hours=24"):
@@ -71,7 +71,7 @@ def test_shares_follow_the_clock() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, DAY - 1), st.booleans()), max_size=60),
+    st.lists(st.tuples(st.integers(0, SECONDS_PER_DAY - 1), st.booleans()), max_size=60),
     st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     st.integers(0, 3),
 )

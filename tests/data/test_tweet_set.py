@@ -11,9 +11,9 @@ import pytest
 
 from fedlatest import DataError
 from fedlatest.data import TweetSet, generated_tweets, load_sentiment140, write_generated
-from fedlatest.data import tweet_files as files
-from fedlatest.data.glove import check_glove
-from fedlatest.data.tweets import NAME
+from fedlatest.data.sentiment140 import files as files
+from fedlatest.data.sentiment140.glove import check_glove
+from fedlatest.data.sentiment140.parsing import NAME
 from tests.data.server import Site, serving
 
 CSV = b"""\
@@ -100,7 +100,7 @@ def test_found_and_loaded(tmp_path: Path, tweets: str, vectors: str, below: bool
 
 def test_all_of_it_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were three tweets all."""
-    monkeypatch.setattr("fedlatest.data.tweet_set.NUM_TWEETS", 3)
+    monkeypatch.setattr("fedlatest.data.sentiment140.tweet_set.NUM_TWEETS", 3)
     assert load_sentiment140(write(tmp_path, "plain.csv", "glove.twitter.27B.25d.txt")).name == "sentiment140"
 
 

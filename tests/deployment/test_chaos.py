@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlatest.deployment.chaos import SUPERLINK, plan_chaos
+from fedlatest.deployment.fault_injection import SUPERLINK, plan_chaos
 from fedlatest.errors import ConfigError
 
 NODES = ["node0", "node1", "node2"]

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from fedlatest.cli.app import out
-from fedlatest.cli.board import Board
-from fedlatest.deployment.federation import LocalFederation
-from fedlatest.deployment.folder import open_folder
-from fedlatest.deployment.init import write_app
-from fedlatest.deployment.job import JobView
+from fedlatest.cli.deployment_table import Board
+from fedlatest.deployment.deployment_folder import open_folder
+from fedlatest.deployment.local_federation import LocalFederation
+from fedlatest.deployment.scaffold import write_app
+from fedlatest.deployment.supervise import JobView
 from fedlatest.errors import RunFolderError
-from fedlatest.ledger.events import append_event
+from fedlatest.ledger.job_folder import append_event
 from tests.command_line import Done, fedlatest_here
 
 APP = Path(__file__).parent / "stub_app"

@@ -9,15 +9,14 @@ from typing import NamedTuple
 import pytest
 from flwr.app import ArrayRecord, MetricRecord
 
-from fedlatest.deployment.chaos import Chaos, plan_chaos
-from fedlatest.deployment.conduct import conduct
-from fedlatest.deployment.federation import LocalFederation
-from fedlatest.deployment.init import write_app
+from fedlatest.deployment.fault_injection import Chaos, plan_chaos
+from fedlatest.deployment.local_federation import LocalFederation
+from fedlatest.deployment.scaffold import write_app
+from fedlatest.deployment.supervise import conduct
 from fedlatest.deployment.template.digits import client_app, task
 from fedlatest.flower import FedLaAvg, LocalGrid, Pace, from_record, to_record
 from fedlatest.ledger.audit import Audit, audit
-from fedlatest.ledger.events import Event, read_events
-from fedlatest.ledger.folder import find_ledger, find_stores
+from fedlatest.ledger.job_folder import Event, find_ledger, find_stores, read_events
 from tests.deployment.leftovers import MARK, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

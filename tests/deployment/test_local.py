@@ -15,16 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from fedlatest.deployment.attendance import Attendance
-from fedlatest.deployment.chaos import Act, Chaos
-from fedlatest.deployment.conduct import conduct
-from fedlatest.deployment.federation import LocalFederation
-from fedlatest.deployment.job import JobView
+from fedlatest.deployment.fault_injection import Act, Chaos
+from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.node import Node
-from fedlatest.deployment.ports import free_ports
+from fedlatest.deployment.process import free_ports
 from fedlatest.deployment.secrets import make_secrets
+from fedlatest.deployment.supervise import Attendance, JobView, conduct
 from fedlatest.errors import DeploymentError
-from fedlatest.ledger.events import Event, read_events
+from fedlatest.ledger.job_folder import Event, read_events
 from tests.deployment.leftovers import MARK, marked, wait_until_none
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlatest.deployment import guard
+from fedlatest.deployment import process_guard as guard
 from fedlatest.deployment.process import Process, answer, stop_all, tail
 from tests.deployment.leftovers import MARK, marked, wait_until_none
 

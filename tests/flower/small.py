@@ -10,13 +10,12 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
-from fedlatest.flower.calls import Switchboard
-from fedlatest.flower.journal import Journal
-from fedlatest.flower.rounds import RoundLoop
-from fedlatest.flower.tally import Tally
+from fedlatest.flower.outstanding_messages import Switchboard
+from fedlatest.flower.round_loop import RoundLoop
+from fedlatest.flower.round_outcome import Journal, Tally
 from fedlatest.ledger import ClientStore, Folder, Member
 from fedlatest.ledger.audit import Audit, audit
-from fedlatest.ledger.events import read_events
+from fedlatest.ledger.job_folder import read_events
 
 Weights = dict[str, npt.NDArray[Any]]
 Train = Callable[[Weights, Assignment], Fitted]

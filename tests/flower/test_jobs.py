@@ -19,7 +19,7 @@ from fedlatest.errors import ConfigError, DeploymentError, LedgerError
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
 from fedlatest.ledger import ClientStore, Folder
 from fedlatest.ledger.audit import audit
-from fedlatest.ledger.events import read_events
+from fedlatest.ledger.job_folder import read_events
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
 from tests.flower.small import FIRST, Small, Weights, towards

@@ -13,7 +13,7 @@ from flwr.app import Context, RecordDict
 from fedlatest.flower import LocalGrid
 from fedlatest.ledger import ClientStore, Folder
 from fedlatest.ledger.audit import audit
-from fedlatest.ledger.events import read_events
+from fedlatest.ledger.job_folder import read_events
 from fedlatest.runs import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples/flower_pytorch"

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from fedlatest.flower import Assignment, Fitted, Pace, client_app
-from fedlatest.flower.records import OURS, VECTOR
+from fedlatest.flower.message_records import OURS, VECTOR
 from tests.flower.small import Small, Train, Weights, towards
 
 Change = Callable[[Message], object]

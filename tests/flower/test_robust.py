@@ -11,10 +11,10 @@ from flwr.app import Message
 
 from fedlatest.errors import DivergedError
 from fedlatest.flower import DeclinedError, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
+from fedlatest.flower.recorded_availability import attendance_table
+from fedlatest.flower.server_algorithm import merge
 from fedlatest.ledger import ClientStore, Folder, answer
-from fedlatest.ledger.attendance import attendance_table
-from fedlatest.ledger.events import append_event, read_events
-from fedlatest.ledger.steering import merge
+from fedlatest.ledger.job_folder import append_event, read_events
 from tests.flower.small import FIRST, Small, towards
 
 

@@ -14,12 +14,12 @@ import pytest
 import fedlatest
 from fedlatest.algorithms.base import ClientFacts
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
-from fedlatest.flower.calls import Switchboard
-from fedlatest.flower.journal import Journal
-from fedlatest.flower.rounds import RoundLoop
+from fedlatest.flower.outstanding_messages import Switchboard
+from fedlatest.flower.round_loop import RoundLoop
+from fedlatest.flower.round_outcome import Journal
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.simulation.engine import _initial_key
-from fedlatest.simulation.local import batch_rows, descend, place
+from fedlatest.simulation.local_training import batch_rows, descend, place
 
 CLIENTS, ROUNDS, STEPS, BATCH, RATE, SEED, COHORT = 6, 16, 3, 4, 0.05, 3, 2
 HERE = (np.arange(ROUNDS)[:, None] // 3 + np.arange(CLIENTS)) % 2 == 0  # two groups take turns,

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedlatest.errors import FedlatestError
 from fedlatest.ledger import ClientStore, Instruction, Ledger, Reply, Trained, Verdict
-from fedlatest.ledger.large import digest_of
-from fedlatest.ledger.store import Held
+from fedlatest.ledger.client_store import Held
+from fedlatest.ledger.hashing import digest_of
 
 
 def naive_answer(

@@ -10,7 +10,7 @@ import pytest
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.folder import back_up, restore
+from fedlatest.ledger.job_folder import back_up, restore
 
 WRITER = """
 import os, signal, sys

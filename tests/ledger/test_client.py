@@ -8,7 +8,7 @@ import pytest
 
 from fedlatest.errors import DeclinedError, DivergedError
 from fedlatest.ledger import Instruction, Trained, answer, encode
-from fedlatest.ledger.units import MOST_UNITS
+from fedlatest.ledger.fixed_point import MOST_UNITS
 from tests.ledger.job import Job
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedlatest.errors import FedlatestError, LedgerError
 from fedlatest.ledger import ClientStore, Epoch, Folder, Ticket, durable_id
-from fedlatest.ledger.store import Held
+from fedlatest.ledger.client_store import Held
 
 
 def test_a_write_is_forced_to_the_disk_before_it_takes_its_place(

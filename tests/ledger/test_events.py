@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fedlatest.deployment.job import JobView
-from fedlatest.ledger.events import Event, EventReader, append_event, read_events
+from fedlatest.deployment.supervise import JobView
+from fedlatest.ledger.job_folder import Event, EventReader, append_event, read_events
 
 
 def test_each_call_gives_what_is_new_and_a_cut_line_waits_for_its_end(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.messages import MOST_HEADER
 
 JOB = "0123456789abcdef" * 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlatest.ledger import ClientStore, Epoch, Ticket
-from fedlatest.ledger.store import Held
+from fedlatest.ledger.client_store import Held
 from tests.ledger.faults import CrashError, FlakyDisk
 
 JOB = "a" * 32

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedlatest.errors import ConfigError, DivergedError
-from fedlatest.ledger.units import MOST_UNITS, from_units, norm, to_units
+from fedlatest.ledger.fixed_point import MOST_UNITS, from_units, norm, to_units
 
 
 def test_values_are_rounded_to_the_nearest_unit() -> None:

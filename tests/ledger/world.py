@@ -19,9 +19,9 @@ import numpy.typing as npt
 from fedlatest.errors import DeclinedError, LedgerError
 from fedlatest.ledger import ClientStore, JobConfig, Layout, Ledger, Trained, answer
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.fixed_point import Vector
+from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.messages import Reply, Ticket, decode_instruction, decode_reply, encode
-from fedlatest.ledger.units import Vector
 from tests.ledger.faults import CrashError, FlakyConnection, FlakyDisk
 
 SIZE = 3

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from jax import lax
 
-from fedlatest.data.words import Sentences
+from fedlatest.data.features import Sentences
 from fedlatest.models.kernels import native
-from fedlatest.models.recurrence import Layer, last_hidden
+from fedlatest.models.lstm import Layer, last_hidden
 from tests.models.ways import WAYS, each_way, needs_compiler, some_weights, taking
 
 INPUTS, HIDDEN, TEXTS, WORDS = 3, 8, 2, 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedlatest import ConfigError
-from fedlatest.data.words import Sentences
+from fedlatest.data.features import Sentences
 from fedlatest.models import MODELS, Model, lstm, sigmoid_cross_entropy
 from fedlatest.models.lstm import _layer_init
 from tests import lstm_reference

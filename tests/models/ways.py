@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from fedlatest.data.words import Sentences
+from fedlatest.data.features import Sentences
 from fedlatest.models.kernels import native, pallas
-from fedlatest.models.recurrence import Layer, last_hidden_plainly
+from fedlatest.models.lstm import Layer, last_hidden_plainly
 
 Way = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
 

@@ -15,7 +15,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from fedlatest.recipes import RECIPES
+from fedlatest.experiments import RECIPES
 from fedlatest.report import Claim, PublishedCurve, read_runs, write_page
 from tests.report.test_page import FOUR_CLIENTS, write_run
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedlatest.report.curve import arrives_below, cycle, stays_above
+from fedlatest.report.run_records import arrives_below, cycle, stays_above
 
 ROUNDS = np.array([0, 20, 40, 60])
 

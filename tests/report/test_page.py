@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.report import Claim, PublishedCurve, read_runs, write_page
-from fedlatest.report.attendance import jain_index, picture, staleness_counts, times_chosen
 from fedlatest.report.findings import findings, what_was_run
+from fedlatest.report.grouping import find_settings, look_of, name_runs
 from fedlatest.report.page_data import LEVELS, MOST_EVALUATIONS
-from fedlatest.report.settings import find_settings, look_of, name_runs
+from fedlatest.report.staleness import jain_index, picture, staleness_counts, times_chosen
 from fedlatest.runs import ClientRecord, LabelRow, Participation, Row, RunFolder
 from tests.command_line import fedlatest_here
 

@@ -17,10 +17,10 @@ from fedlatest.report import (
     draw_sleep,
     read_runs,
 )
-from fedlatest.report.pictures import ASLEEP, _available, _by_label
+from fedlatest.report.availability_figures import ASLEEP, _available, _by_label
 from fedlatest.runs import ClientRecord
+from fedlatest.runs.array_files import save_npz
 from fedlatest.runs.clients import load_clients, save_clients
-from fedlatest.runs.files import save_npz
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(8, seed=1)

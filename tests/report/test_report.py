@@ -67,5 +67,5 @@ def test_report_imports_nothing_that_trains() -> None:
     package = Path(fedlatest.report.__file__).parent
     source = "".join(path.read_text() for path in package.glob("*.py"))
     assert "fedlatest.runs" in source
-    for trainer in ("fedlatest.simulation", "fedlatest.algorithms", "fedlatest.recipes"):
+    for trainer in ("fedlatest.simulation", "fedlatest.algorithms", "fedlatest.experiments"):
         assert trainer not in source

@@ -28,7 +28,7 @@ from fedlatest import (
     simulate,
     softmax_cross_entropy,
 )
-from fedlatest.runs.files import save_tree
+from fedlatest.runs.array_files import save_tree
 from fedlatest.runs.metrics import Metrics
 from tests.problems import MODEL, small_federation
 
@@ -108,7 +108,7 @@ def test_interrupted_before_the_first_checkpoint(whole: Result, tmp_path: Path) 
 @pytest.fixture
 def checkpoint_always(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Options that checkpoint after every block, however long writing takes."""
-    monkeypatch.setattr("fedlatest.simulation.schedule.CHECKPOINT_SHARE", math.inf)
+    monkeypatch.setattr("fedlatest.simulation.blocks.CHECKPOINT_SHARE", math.inf)
     return {"checkpoint_seconds": 0.0}
 
 
@@ -123,7 +123,7 @@ def test_crash_between_participation_and_checkpoint(
         save_tree(path, tree, metadata)
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedlatest.runs.folder.save_tree", die)
+        patch.setattr("fedlatest.runs.run_folder.save_tree", die)
         with pytest.raises(KeyboardInterrupt):
             play(tmp_path / "cut", **checkpoint_always)
     assert len(list((tmp_path / "cut/participation").glob("*-000000010.npz"))) == 1

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlatest.data.pixels import pixels
+from fedlatest.data.features import pixels
 from fedlatest.simulation.storage import Pixels, compact, expand
 
 

@@ -21,7 +21,7 @@ from fedlatest import (
     sequential,
     simulate,
 )
-from fedlatest.data.words import Sentences, Words
+from fedlatest.data.features import Sentences, Words
 from fedlatest.models import lstm, sigmoid_cross_entropy
 from fedlatest.simulation import evaluation
 from tests import lstm_reference

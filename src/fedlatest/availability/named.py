@@ -10,7 +10,8 @@ import numpy.typing as npt
 from fedlatest.availability import chance, composition, patterns
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
-from fedlatest.data.sleep import DAY, sleep_window
+from fedlatest.data.federation import SECONDS_PER_DAY
+from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.errors import ConfigError, DataError
 
 
@@ -60,7 +61,7 @@ def _windows(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int
     """A window of the day per client, its start drawn uniformly; rounds_per_day rounds are 24 h."""
     if not 0 < window_hours <= 24:
         raise ConfigError(f"window_hours={window_hours}: a window lasts more than 0 and at most 24 hours")
-    start = np.random.default_rng(clients.seed).integers(0, DAY, clients.num_clients) / 3600
+    start = np.random.default_rng(clients.seed).integers(0, SECONDS_PER_DAY, clients.num_clients) / 3600
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 
 
@@ -68,7 +69,7 @@ def _sleep(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int =
     """The quietest hours of each client's day, read off when its samples were made; rounds_per_day rounds are 24 h."""
     if clients.sent is None:
         raise ConfigError("availability=sleep: needs to know when samples were made; choose availability=windows")
-    if not 1 <= window_hours * 3600 < DAY:
+    if not 1 <= window_hours * 3600 < SECONDS_PER_DAY:
         raise ConfigError(f"window_hours={window_hours}: sleep lasts at least a second and less than 24 hours")
     start = [sleep_window(sent, hours=window_hours) / 3600 for sent in clients.sent]
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)

@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import MOST_ROUNDS, Availability
-from fedlatest.data.sleep import DAY
+from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError
 
-MOST_ROUNDS_PER_DAY = (2**31 - 1) // DAY  # the clock is int32 arithmetic
+MOST_ROUNDS_PER_DAY = (2**31 - 1) // SECONDS_PER_DAY  # the clock is int32 arithmetic
 
 
 @register_dataclass
@@ -53,8 +53,8 @@ class Windows(Availability):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Those whose window the clock is in; a window may run across midnight."""
         del seed
-        clock = (jnp.asarray(round) % self.rounds_per_day) * DAY // self.rounds_per_day
-        return (clock - self.start) % DAY < self.length
+        clock = (jnp.asarray(round) % self.rounds_per_day) * SECONDS_PER_DAY // self.rounds_per_day
+        return (clock - self.start) % SECONDS_PER_DAY < self.length
 
 
 def always(num_clients: int) -> Availability:
@@ -116,7 +116,7 @@ def windows(start_hour: Values, *, hours: Values = 8.0, rounds_per_day: int = 12
     if no_window.any():
         raise ConfigError(f"hours={length[no_window][0]}: a window lasts at least a second and at most 24 hours")
     return Windows(
-        jnp.asarray(np.round(start * 3600), jnp.int32) % DAY,
+        jnp.asarray(np.round(start * 3600), jnp.int32) % SECONDS_PER_DAY,
         jnp.asarray(np.round(length * 3600), jnp.int32),
         jnp.int32(rounds_per_day),
     )

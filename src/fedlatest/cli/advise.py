@@ -9,13 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlatest.availability import Assumption, read_trace, trace
-from fedlatest.cli.app import app, out
-from fedlatest.cli.device import use_device
+from fedlatest.cli.app import app, out, use_device
 from fedlatest.cli.progress import Loading
 from fedlatest.cli.run import recipe_named
 from fedlatest.errors import ConfigError
-from fedlatest.recipes import Dealer, Experiment
-from fedlatest.recipes.estimates import estimate
+from fedlatest.experiments import Dealer, Experiment
+from fedlatest.experiments.estimates import estimate
 from fedlatest.simulation.plan import cohort_size
 from fedlatest.theory import Problem
 from fedlatest.theory.advice import Advice, Setting

@@ -20,7 +20,7 @@ app.add_typer(deploy, name="deploy")
 @deploy.command()
 def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> None:
     """Write a complete Flower app for handwritten digits, to start from."""
-    from fedlatest.deployment.init import write_app
+    from fedlatest.deployment.scaffold import write_app
 
     for path in write_app(folder):
         out.print(str(path), soft_wrap=True)
@@ -33,7 +33,7 @@ def leave(
     undo: Annotated[bool, typer.Option("--undo", help="Take it back, or come back.")] = False,
 ) -> None:
     """Take a client out of its jobs: when it is asked next, its update leaves the sum."""
-    from fedlatest.ledger.folder import leave_jobs
+    from fedlatest.ledger.job_folder import leave_jobs
 
     jobs = leave_jobs(folder, undo=undo)
     if not jobs:
@@ -65,7 +65,7 @@ def local(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Run a SuperLink and nodes on this machine until the job is done, whoever comes, goes or is killed."""
-    from fedlatest.deployment.flower import require_flower
+    from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()
     from fedlatest.cli.deploy_local import Request, run_locally
@@ -95,7 +95,7 @@ def keys(
     nodes: Annotated[int, typer.Option(help="How many node keys to add.")] = 0,
 ) -> None:
     """Make a CA, a server certificate and node keys; later calls add nodes. Nothing is ever overwritten."""
-    from fedlatest.deployment.flower import require_flower
+    from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()
     from fedlatest.deployment.secrets import Secrets, make_secrets

@@ -11,17 +11,14 @@ from rich.table import Table
 from fedlatest.availability import AVAILABILITY, Availability
 from fedlatest.availability.named import Clients
 from fedlatest.cli.app import out
-from fedlatest.cli.board import Board
-from fedlatest.deployment.app import app_config
-from fedlatest.deployment.attendance import Attendance
-from fedlatest.deployment.chaos import Chaos, plan_chaos
-from fedlatest.deployment.conduct import conduct
-from fedlatest.deployment.federation import LocalFederation
-from fedlatest.deployment.folder import open_folder, refuse_nesting
-from fedlatest.deployment.init import TEMPLATE, write_app
-from fedlatest.deployment.job import JobView
+from fedlatest.cli.deployment_table import Board
+from fedlatest.deployment.deployment_folder import open_folder, refuse_nesting
+from fedlatest.deployment.fault_injection import Chaos, plan_chaos
+from fedlatest.deployment.local_federation import LocalFederation
+from fedlatest.deployment.scaffold import TEMPLATE, app_config, write_app
+from fedlatest.deployment.supervise import Attendance, JobView, conduct
 from fedlatest.errors import ConfigError
-from fedlatest.recipes.settings import did_you_mean, keywords, parse_value, split_pair
+from fedlatest.experiments.settings import did_you_mean, keywords, parse_value, split_pair
 
 USUALLY = {"availability": "diurnal", "period": "5"}  # the first half of the nodes for five rounds, then the others
 

@@ -10,13 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlatest.availability import alternating
-from fedlatest.cli.app import app, out
-from fedlatest.cli.device import use_device
+from fedlatest.cli.app import app, out, use_device
 from fedlatest.errors import ConfigError
-from fedlatest.recipes.example1 import Ending, Errors, explain_example1, theorem2_errors
-from fedlatest.recipes.rate import Kind, RatePoint, RateSetting, fit_exponents, play_rate
-from fedlatest.report.example1 import Path1, draw_example1
-from fedlatest.report.rate import Measured, draw_rate
+from fedlatest.experiments.example1_simulation import Ending, Errors, explain_example1, theorem2_errors
+from fedlatest.experiments.rate_simulation import Kind, RatePoint, RateSetting, fit_exponents, play_rate
+from fedlatest.report.theory_figures import Measured, Path1, draw_example1, draw_rate
 from fedlatest.theory import Example1, accumulated_bias
 
 TOLERANCE = 1e-6

@@ -17,7 +17,7 @@ def audit(
 ) -> None:
     """Prove that the sum equals the updates that the ledger says are in it, to the last bit."""
     from fedlatest.ledger.audit import audit as look
-    from fedlatest.ledger.folder import find_ledger, find_stores, open_store
+    from fedlatest.ledger.job_folder import find_ledger, find_stores, open_store
 
     ledger = find_ledger(job)
     found = look(ledger, [open_store(folder) for folder in store] if store else find_stores(ledger))
@@ -50,8 +50,8 @@ def trace(
     seconds: Annotated[bool, typer.Option("--seconds", help="Times in seconds, not in rounds.")] = False,
 ) -> None:
     """Write who was here when, in the format that `--set availability=trace` replays."""
-    from fedlatest.ledger.attendance import write_attendance
-    from fedlatest.ledger.folder import find_ledger
+    from fedlatest.flower.recorded_availability import write_attendance
+    from fedlatest.ledger.job_folder import find_ledger
 
     num_clients = write_attendance(find_ledger(job), to, seconds=seconds)
     out.print(f"trace: {to} ({num_clients} clients)", soft_wrap=True)
@@ -69,7 +69,7 @@ def backup(
     copy: Annotated[Path, typer.Argument(help="The copy, a file that is not there yet.")],
 ) -> None:
     """Copy a job's ledger as it is at one moment; the server may be at work."""
-    from fedlatest.ledger.folder import back_up, find_ledger
+    from fedlatest.ledger.job_folder import back_up, find_ledger
 
     back_up(find_ledger(job), copy)
     out.print(f"copy: {copy}", soft_wrap=True)
@@ -81,8 +81,8 @@ def restore(
     copy: Annotated[Path, typer.Argument(help="A copy that `fedlatest backup` made.")],
 ) -> None:
     """Put a copy in the place of a job's ledger; no server may be at work. Clients notice, and the job heals."""
-    from fedlatest.ledger.folder import LEDGER, find_ledger
-    from fedlatest.ledger.folder import restore as put_back
+    from fedlatest.ledger.job_folder import LEDGER, find_ledger
+    from fedlatest.ledger.job_folder import restore as put_back
 
     path = job / LEDGER if job.is_dir() and not (job / "job").is_dir() else find_ledger(job)
     put_back(path, copy)

@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.text import Text
 
 from fedlatest.cli.app import err
-from fedlatest.recipes.jobs import Job, News
-from fedlatest.recipes.reproduction import work
+from fedlatest.experiments.parallel_runs import Job, News
+from fedlatest.reproduction.papers import work
 from fedlatest.simulation import Progress as Heard
 
 

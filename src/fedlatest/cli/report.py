@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from fedlatest.cli.app import app, out
-from fedlatest.recipes.reproduction import Judged, judge
 from fedlatest.report import RunRecord, read_published, read_runs, write_page
 from fedlatest.report.page import TITLE
+from fedlatest.reproduction.papers import Judged, judge
 
 
 @app.command()

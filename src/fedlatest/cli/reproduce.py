@@ -11,17 +11,23 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out
-from fedlatest.cli.device import use_device
+from fedlatest.cli.app import app, err, out, use_device
 from fedlatest.cli.progress import Loading, ManyBars, Stop, duration
 from fedlatest.cli.report import write_report
 from fedlatest.cli.run import refuse_a_run_at, show_notes
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.recipes import Dealer, Experiment
-from fedlatest.recipes.figure import Figure
-from fedlatest.recipes.jobs import Job, News, default_workers, run_in_processes, run_side_by_side, side_by_side
-from fedlatest.recipes.reproduction import REPRODUCTIONS, Reproduction, draw, experiments_of, judge
+from fedlatest.experiments import Dealer, Experiment
+from fedlatest.experiments.parallel_runs import (
+    Job,
+    News,
+    default_workers,
+    run_in_processes,
+    run_side_by_side,
+    side_by_side,
+)
 from fedlatest.report import Claim, PublishedCurve, RunRecord, read_published, read_runs, write_claims
+from fedlatest.reproduction.figure import Figure
+from fedlatest.reproduction.papers import REPRODUCTIONS, Reproduction, draw, experiments_of, judge
 from fedlatest.runs import RunFolder
 
 

@@ -11,14 +11,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out
-from fedlatest.cli.device import use_device
+from fedlatest.cli.app import app, err, out, use_device
 from fedlatest.cli.progress import Bars, Loading, Stop
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.recipes import RECIPES, Dealer, Recipe
-from fedlatest.recipes.reproduction import REPRODUCTIONS
-from fedlatest.recipes.settings import CHOICES, keywords
+from fedlatest.experiments import RECIPES, Dealer, Recipe
+from fedlatest.experiments.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, draw_sleep, has_sleep, read_runs
+from fedlatest.reproduction.papers import REPRODUCTIONS
 from fedlatest.runs import RunFolder
 from fedlatest.simulation import Plan, simulate_plan
 from fedlatest.simulation import Progress as Heard

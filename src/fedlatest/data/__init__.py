@@ -1,16 +1,19 @@
 """Data sets and how they are dealt to clients."""
 
-from fedlatest.data.accounts import Deal, deal_accounts
 from fedlatest.data.digits import load_digits
-from fedlatest.data.federation import Federation
-from fedlatest.data.generated import generated_tweets, write_generated
+from fedlatest.data.features import Sentences, Words
+from fedlatest.data.federation import Federation, Samples
 from fedlatest.data.mnist import load_mnist
-from fedlatest.data.padding import Vocabulary, padded, vocabulary
 from fedlatest.data.partition import PARTITIONS, Partition, by_client, by_label, dirichlet, iid
-from fedlatest.data.samples import Samples
-from fedlatest.data.tweet_federation import tweet_federation
-from fedlatest.data.tweet_set import TweetSet, load_sentiment140
-from fedlatest.data.words import Sentences, Words
+from fedlatest.data.sentiment140.accounts import Deal, deal_accounts, tweet_federation
+from fedlatest.data.sentiment140.generated import generated_tweets, write_generated
+from fedlatest.data.sentiment140.tweet_set import (
+    TweetSet,
+    Vocabulary,
+    load_sentiment140,
+    padded,
+    vocabulary,
+)
 
 __all__ = [
     "PARTITIONS",

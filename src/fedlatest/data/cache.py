@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import DataError
-from fedlatest.places import cache_folder
+from fedlatest.paths import cache_folder
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 KEY = "key"

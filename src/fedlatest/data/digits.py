@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.samples import Samples
+from fedlatest.data.federation import Samples
 
 TEST_SHARE = 0.2
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedlatest.data.cache import Source, source
-from fedlatest.data.listener import Told
+from fedlatest.data.progress import Told
 from fedlatest.errors import DataError
-from fedlatest.places import CACHE, DATA
+from fedlatest.paths import CACHE, DATA
 
 CHUNK = 2**18  # bytes
 

@@ -2,19 +2,21 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.sleep import DAY
-from fedlatest.data.words import Words
+from fedlatest.data.features import Words
+from fedlatest.data.partition import Partition
 from fedlatest.digest import digest
 from fedlatest.errors import DataError
 
 Features = Any  # an array [samples, ...] or a tree of them
 MOST_CLASSES = 1000
+
+SECONDS_PER_DAY = 24 * 60 * 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,20 @@ def _check_words(name: str, part: str, features: Features, table: npt.NDArray[np
 def _check_second(name: str, second: npt.NDArray[np.int32], num_samples: int) -> None:
     if second.shape != (num_samples,):
         raise DataError(f"{name}: `second` must give a time for each of the {num_samples} samples")
-    if second.min(initial=0) < 0 or second.max(initial=0) >= DAY:
+    if second.min(initial=0) < 0 or second.max(initial=0) >= SECONDS_PER_DAY:
         seen = f"{second.min()} .. {second.max()}"
-        raise DataError(f"{name}: `second` runs over {seen}; it is seconds after midnight, 0 .. {DAY - 1}")
+        raise DataError(f"{name}: `second` runs over {seen}; it is seconds after midnight, 0 .. {SECONDS_PER_DAY - 1}")
+
+
+class Samples(NamedTuple):
+    """A data set: training and test samples, no clients yet."""
+
+    name: str
+    features: npt.NDArray[np.float32]
+    labels: npt.NDArray[Any]
+    test_features: npt.NDArray[np.float32]
+    test_labels: npt.NDArray[Any]
+
+    def deal(self, partition: Partition) -> Federation:
+        """The Federation in which the partition's clients hold these samples."""
+        return Federation(*self, order=partition.order, offsets=partition.offsets)

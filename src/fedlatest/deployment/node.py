@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlatest.deployment import flower
-from fedlatest.deployment.ports import HOST
-from fedlatest.deployment.process import Process, tail
+from fedlatest.deployment import flwr_cli as flower
+from fedlatest.deployment.process import HOST, Process, tail
 from fedlatest.deployment.secrets import Secrets
 
 Presence = Literal["here", "coming", "away", "killed", "refused"]

@@ -1,15 +1,18 @@
 """A process with all that it starts: its log, its end, and no way to outlive us."""
 
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
-from fedlatest.deployment import guard
+from fedlatest.deployment import process_guard as guard
+from fedlatest.errors import DeploymentError
 
 STOP_PATIENCE = 5.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -127,3 +130,32 @@ def stop_all(processes: Sequence[Process], *, patience: float = STOP_PATIENCE) -
 def tail(text: str, *, lines: int = 12) -> str:
     """The last lines of a log, without colours and empty ones."""
     return "\n".join([line for line in _COLOUR.sub("", text).splitlines() if line.strip()][-lines:])
+
+
+HOST = "127.0.0.1"
+_RANGE = range(20000, 32000)  # below what systems hand out to outgoing connections, so it stays free across a restart
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports that can be listened to now."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_RANGE, len(_RANGE)):
+        if len(found) == count:
+            break
+        with closing(socket.socket()) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+    if len(found) < count:
+        raise DeploymentError(f"{count} ports are needed on {HOST}, {len(found)} are free; use fewer nodes")
+    return found
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    with closing(socket.socket()) as trial:
+        trial.settimeout(1.0)
+        return trial.connect_ex((HOST, port)) == 0

@@ -4,9 +4,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fedlatest.deployment import flower
-from fedlatest.deployment.ports import HOST, answers
-from fedlatest.deployment.process import Process, tail
+from fedlatest.deployment import flwr_cli as flower
+from fedlatest.deployment.process import HOST, Process, answers, tail
 from fedlatest.deployment.secrets import Secrets
 from fedlatest.errors import DeploymentError
 

@@ -12,11 +12,11 @@ except ImportError:
 
 from fedlatest.flower.client import Assignment, Fitted, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours
-from fedlatest.flower.records import from_record, to_record
+from fedlatest.flower.message_records import from_record, to_record
 
 if TYPE_CHECKING:
     from fedlatest.flower.local_grid import LocalGrid
-    from fedlatest.flower.rounds import Pace
+    from fedlatest.flower.round_loop import Pace
     from fedlatest.flower.strategy import FedLaAvg
 
 _AT_THE_SERVER = {"LocalGrid": "local_grid", "Pace": "rounds", "FedLaAvg": "strategy"}  # these need JAX

@@ -13,7 +13,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedlatest.errors import ConfigError, DeclinedError, ProtocolError
 from fedlatest.flower.eligibility import Eligible, all_of, by_command, by_hours, check_eligible
-from fedlatest.flower.records import (
+from fedlatest.flower.message_records import (
     CONFIG,
     METRICS,
     MODEL,
@@ -27,7 +27,7 @@ from fedlatest.flower.records import (
     to_record,
 )
 from fedlatest.ledger import ClientStore, Folder, Instruction, Layout, Trained, answer, durable_id
-from fedlatest.ledger.contribution import contribution
+from fedlatest.ledger.client import contribution
 
 STATE_DIR, NAME, HOURS, COMMAND = "state-dir", "name", "eligible-hours", "eligible-command"
 log = logging.getLogger("flwr")

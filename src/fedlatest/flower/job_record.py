@@ -16,16 +16,15 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_json
-from fedlatest.flower.tally import Tally
+from fedlatest.flower.recorded_availability import attendance_table
+from fedlatest.flower.round_outcome import Tally
 from fedlatest.ledger import Ledger
-from fedlatest.ledger.attendance import attendance_table
 from fedlatest.runs import ClientRecord, Row, RunFolder
-from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, save_clients
-from fedlatest.runs.files import save_tree
-from fedlatest.runs.folder import MANIFEST, SCHEMA
+from fedlatest.runs.array_files import save_tree
+from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, pack, save_clients
+from fedlatest.runs.clients import save as save_participation
 from fedlatest.runs.metrics import read_metrics, write_metrics
-from fedlatest.runs.participation import pack
-from fedlatest.runs.participation import save as save_participation
+from fedlatest.runs.run_folder import MANIFEST, SCHEMA
 from fedlatest.version import __version__
 
 log = logging.getLogger("flwr")

@@ -11,16 +11,15 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedlatest.algorithms import Algorithm, fedlaavg
 from fedlatest.errors import ConfigError, LedgerError
-from fedlatest.flower.calls import Switchboard
 from fedlatest.flower.job_record import JobRecord
-from fedlatest.flower.journal import Journal
-from fedlatest.flower.records import from_record, to_record
-from fedlatest.flower.rounds import Pace, RoundLoop
-from fedlatest.flower.tally import Tally
+from fedlatest.flower.message_records import from_record, to_record
+from fedlatest.flower.outstanding_messages import Switchboard
+from fedlatest.flower.round_loop import Pace, RoundLoop
+from fedlatest.flower.round_outcome import Journal, Tally
+from fedlatest.flower.server_algorithm import first_arrays, job_config
 from fedlatest.ledger import Ledger
-from fedlatest.ledger.layout import Layout
-from fedlatest.ledger.steering import first_arrays, job_config
-from fedlatest.ledger.units import ON_THE_WIRE
+from fedlatest.ledger.fixed_point import ON_THE_WIRE
+from fedlatest.ledger.job_config import Layout
 
 log = logging.getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]

@@ -4,13 +4,11 @@ It knows nothing of Flower: any transport can carry it. `docs/deploy.md` says wh
 """
 
 from fedlatest.ledger.client import Trained, answer
-from fedlatest.ledger.config import JobConfig
-from fedlatest.ledger.disk import Disk, Folder, durable_id
-from fedlatest.ledger.layout import Layout
+from fedlatest.ledger.client_store import ClientStore, Disk, Folder, durable_id
+from fedlatest.ledger.job_config import JobConfig, Layout
 from fedlatest.ledger.ledger import Ledger, RoundSums, Verdict
+from fedlatest.ledger.membership import Member
 from fedlatest.ledger.messages import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
-from fedlatest.ledger.roster import Member
-from fedlatest.ledger.store import ClientStore
 
 __all__ = [
     "ClientStore",

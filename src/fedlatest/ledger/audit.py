@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fedlatest.errors import LedgerError
+from fedlatest.ledger.client_store import ClientStore
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.large import digest_of
+from fedlatest.ledger.fixed_point import Vector
+from fedlatest.ledger.hashing import digest_of
+from fedlatest.ledger.membership import Member, Roster
 from fedlatest.ledger.messages import Ticket
-from fedlatest.ledger.roster import Member, Roster
-from fedlatest.ledger.store import ClientStore
-from fedlatest.ledger.units import Vector
 
 
 class Audit(NamedTuple):

@@ -6,12 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.config import JobConfig
-from fedlatest.ledger.large import checksum_of, digest_of
-from fedlatest.ledger.layout import Layout
+from fedlatest.ledger.fixed_point import ON_THE_WIRE, norm
+from fedlatest.ledger.hashing import checksum_of, digest_of
+from fedlatest.ledger.job_config import JobConfig, Layout
+from fedlatest.ledger.membership import Member
 from fedlatest.ledger.messages import Epoch, Reply, Ticket
-from fedlatest.ledger.roster import Member
-from fedlatest.ledger.units import ON_THE_WIRE, norm
 
 LEAST_WEIGHT, MOST_WEIGHT = 2.0**-10, 2.0**30
 MOST_NAME = 200

@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.errors import ConfigError, DeclinedError, FedlatestError, ProtocolError
-from fedlatest.ledger.large import checksum_of, digest_of
+from fedlatest.ledger.client_store import ClientStore, Held, Slot
+from fedlatest.ledger.fixed_point import MOST_UNITS, ON_THE_WIRE, Vector, to_units
+from fedlatest.ledger.hashing import checksum_of, digest_of
+from fedlatest.ledger.job_config import Arrays, Layout
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, Ticket
-from fedlatest.ledger.store import ClientStore, Held, Slot
-from fedlatest.ledger.units import MOST_UNITS, ON_THE_WIRE, Vector
 
 
 class Trained(NamedTuple):
@@ -158,3 +160,16 @@ def _reply(say: Any, instruction: Instruction, held: Held, **more: Any) -> Reply
         seen=held.seen,
         **more,
     )
+
+
+def contribution(instruction: Instruction, layout: Layout, broadcast: Arrays, local: Arrays, weight: float) -> Vector:
+    """A client's new value, from the model that it was sent and the one that it trained."""
+    settings = instruction.settings
+    update = _within(settings["clip_norm"], layout.flatten(local) - layout.flatten(broadcast))
+    return to_units(update * np.float32(weight) if settings["weighs"] else update, settings["unit"])
+
+
+def _within(limit: float | None, update: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The update, shortened until its norm is within the limit."""
+    length = 0.0 if limit is None else float(np.linalg.norm(update.astype(np.float64)))
+    return update if limit is None or not length > limit else update * np.float32(limit / length)

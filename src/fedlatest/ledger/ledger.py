@@ -30,13 +30,12 @@ from fedlatest.ledger.checks import (
     lacks_base,
     look_for_evidence,
 )
-from fedlatest.ledger.config import JobConfig
 from fedlatest.ledger.database import SCHEMA, TABLES, Database
-from fedlatest.ledger.large import add_to
-from fedlatest.ledger.layout import Arrays, Layout, Place
+from fedlatest.ledger.fixed_point import IN_THE_LEDGER, Total, Vector
+from fedlatest.ledger.hashing import add_to
+from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Place
+from fedlatest.ledger.membership import Member, Roster
 from fedlatest.ledger.messages import LEAVING, Ask, Epoch, Instruction, Reply, Ticket
-from fedlatest.ledger.roster import Member, Roster
-from fedlatest.ledger.units import IN_THE_LEDGER, Total, Vector
 
 Outcome = Literal["taken", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
 

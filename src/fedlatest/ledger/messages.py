@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.units import Vector
+from fedlatest.ledger.fixed_point import Vector
 
 Ask = Literal["hello", "train", "rebase"]
 Say = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead"]

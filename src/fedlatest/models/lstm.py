@@ -1,12 +1,76 @@
 """A two-layer LSTM over word vectors, with one logit from the last real word."""
 
-import jax
+from typing import NamedTuple
 
-from fedlatest.data.words import Sentences
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedlatest.data.features import Sentences, blank_padding
 from fedlatest.errors import ConfigError
 from fedlatest.models.base import Model, Params
-from fedlatest.models.linear import dense, dense_init
-from fedlatest.models.recurrence import Layer, last_hidden
+from fedlatest.models.dense import dense, dense_init
+from fedlatest.models.kernels import native, pallas
+
+_States = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+class Layer(NamedTuple):
+    """The weights of one layer."""
+
+    input: jax.Array  # [inputs, 4 hidden]
+    hidden: jax.Array  # [hidden, 4 hidden]
+    bias: jax.Array  # [4 hidden]
+
+
+def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
+    """[texts, hidden] the upper layer's state after each text's last word, by the fastest means at hand."""
+    vectors = lax.stop_gradient(jnp.asarray(texts.vectors))
+    _check_shapes(lower, vectors, jnp.shape(texts.lengths))
+    lengths = jnp.clip(jnp.asarray(texts.lengths, jnp.int32), 0, vectors.shape[1])  # kernels do not look over the edge
+    num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
+    single = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
+    backend = jax.default_backend() if single else "any"
+    if backend == "cpu" and native.ready(num_inputs, hidden):
+        return native.last_hidden((*lower, *upper), vectors, lengths)
+    if backend == "gpu" and pallas.ready(hidden):
+        return pallas.last_hidden((*lower, *upper), vectors, lengths)
+    return last_hidden_plainly(lower, upper, Sentences(vectors, lengths))
+
+
+def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) -> None:
+    """A kernel takes shapes on trust."""
+    num_inputs = lower.input.shape[-2]
+    if vectors.ndim != 3 or vectors.shape[-1] != num_inputs:
+        raise ConfigError(
+            f"vectors: of shape {vectors.shape}, the model takes [texts, words, {num_inputs}]; see num_features"
+        )
+    if lengths != vectors.shape[:1]:
+        raise ConfigError(f"lengths: of shape {lengths}, give one for each of the {vectors.shape[0]} texts")
+
+
+def last_hidden_plainly(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
+    """The same, word by word to the longest text that could be, for any device."""
+    vectors, lengths = blank_padding(texts)
+    nothing = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), jnp.result_type(vectors, *lower, *upper))
+
+    def word(state: _States, given: tuple[jax.Array, jax.Array]) -> tuple[_States, None]:
+        (h1, c1, h2, c2, last), (inputs, number) = state, given
+        h1, c1 = _cell(inputs + h1 @ lower.hidden, c1)
+        h2, c2 = _cell(h1 @ upper.input + h2 @ upper.hidden + upper.bias, c2)
+        return (h1, c1, h2, c2, jnp.where((number == lengths - 1)[:, None], h2, last)), None
+
+    inputs = jnp.moveaxis(vectors @ lower.input + lower.bias, 1, 0)
+    states = (nothing, nothing, nothing, nothing, nothing)
+    state, _ = lax.scan(word, states, (inputs, jnp.arange(vectors.shape[1])))
+    return state[-1]
+
+
+def _cell(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Hidden state and cell after a word."""
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
 
 
 def lstm(*, num_features: int, hidden: int = 16) -> Model:

@@ -1,11 +1,11 @@
 """Run folders -> tables and figures; never trains."""
 
+from fedlatest.report.availability_figures import draw_availability, draw_round, draw_sleep, has_sleep
 from fedlatest.report.claims import Claim, write_claims
 from fedlatest.report.figures import METRICS, Line, draw_both, draw_curves, draw_panels
 from fedlatest.report.page import write_page
-from fedlatest.report.pictures import draw_availability, draw_round, draw_sleep, has_sleep
-from fedlatest.report.published import PublishedCurve, read_published
-from fedlatest.report.records import TITLES, RunRecord, read_runs
+from fedlatest.report.published_curves import PublishedCurve, read_published
+from fedlatest.report.run_records import TITLES, RunRecord, read_runs
 
 __all__ = [
     "METRICS",

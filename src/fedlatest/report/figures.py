@@ -1,18 +1,51 @@
 """Curves of runs: the same colour for the same algorithm everywhere, legible without colour too."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedlatest.errors import RunFolderError
-from fedlatest.report.canvas import Dashes, canvas, save
-from fedlatest.report.published import PublishedCurve
-from fedlatest.report.records import RunRecord
+from fedlatest.report.published_curves import PublishedCurve
+from fedlatest.report.run_records import RunRecord
+
+Dashes = str | tuple[float, tuple[float, ...]]
+
+
+@contextmanager
+def canvas(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure of a size in inches, without any global state."""
+    with mpl.rc_context(
+        {
+            "font.size": 9,
+            "axes.titlesize": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "pdf.fonttype": 42,  # fonts that printers and journals take
+        }
+    ):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG or PDF, by the file's ending."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: the figure could not be written ({error})") from error
+    return path
+
 
 STYLE: dict[str, tuple[str, Dashes]] = {  # Okabe and Ito's colours, which colour-blind readers tell apart, and dashes
     "fedlaavg": ("#0072B2", "-"),

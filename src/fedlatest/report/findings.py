@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedlatest.report.records import RunRecord
-from fedlatest.report.settings import POOLED, Setting
+from fedlatest.report.grouping import POOLED, Setting
+from fedlatest.report.run_records import RunRecord
 
 
 def what_was_run(runs: list[RunRecord], settings: Sequence[Setting]) -> str:

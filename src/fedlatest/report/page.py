@@ -12,10 +12,10 @@ from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.files import write_text
 from fedlatest.report.claims import Claim
 from fedlatest.report.findings import findings, what_was_run
+from fedlatest.report.grouping import Look, Setting, find_settings, look_of, name_runs
 from fedlatest.report.page_data import MOST_EVALUATIONS, make_data
-from fedlatest.report.published import PublishedCurve
-from fedlatest.report.records import RunRecord
-from fedlatest.report.settings import Look, Setting, find_settings, look_of, name_runs
+from fedlatest.report.published_curves import PublishedCurve
+from fedlatest.report.run_records import RunRecord
 from fedlatest.report.tables import claims_table, configurations, summary_table
 
 TITLE = "Federated learning with clients that come and go"

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.report import attendance
-from fedlatest.report.published import PublishedCurve
-from fedlatest.report.records import RunRecord
-from fedlatest.report.settings import POOLED, Look, Setting
+from fedlatest.report import staleness as attendance
+from fedlatest.report.grouping import POOLED, Look, Setting
+from fedlatest.report.published_curves import PublishedCurve
+from fedlatest.report.run_records import RunRecord
 from fedlatest.runs import ClientRecord, LabelAccuracy, Participation, RunFolder
 
 CURVES = ("test_accuracy", "train_loss", "test_loss", "train_accuracy")

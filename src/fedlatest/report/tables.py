@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from fedlatest.report.claims import Claim
-from fedlatest.report.records import RunRecord
-from fedlatest.report.settings import POOLED, Setting
+from fedlatest.report.grouping import POOLED, Setting
+from fedlatest.report.run_records import RunRecord
 
 DASH = "\N{EN DASH}"
 VERDICTS = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", f"{DASH} not judged")}

@@ -1,11 +1,9 @@
 """Runs on disk."""
 
-from fedlatest.runs.clients import ClientRecord
-from fedlatest.runs.folder import RunFolder, find_runs, read_manifest
-from fedlatest.runs.labels import LabelAccuracy, LabelRow
-from fedlatest.runs.metrics import Metrics, Row
-from fedlatest.runs.model import TrainedModel, load_model
-from fedlatest.runs.participation import Participation
+from fedlatest.runs.clients import ClientRecord, Participation
+from fedlatest.runs.metrics import LabelAccuracy, LabelRow, Metrics, Row
+from fedlatest.runs.run_folder import RunFolder, find_runs, read_manifest
+from fedlatest.simulation.trained_model import TrainedModel, load_model
 
 __all__ = [
     "ClientRecord",

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,3 +99,72 @@ def _parse(cells: list[str]) -> Row:
         for name, cell in zip(COLUMNS, cells, strict=True)
     ]
     return Row(*values)  # type: ignore[arg-type]
+
+
+class LabelRow(NamedTuple):
+    """An evaluation of one seed after `round` rounds; NaN for a label that the test set does not hold."""
+
+    seed: int
+    round: int
+    accuracy: npt.NDArray[np.float64]  # [labels]
+
+
+class LabelAccuracy(NamedTuple):
+    """Test accuracy per label over time."""
+
+    seeds: list[int]
+    rounds: npt.NDArray[np.int64]  # [evaluations]
+    accuracy: npt.NDArray[np.float64]  # [seeds, evaluations, labels]
+
+
+def append_labels(path: Path, rows: Iterable[LabelRow]) -> None:
+    """Append an evaluation; the first one begins the file."""
+    rows = list(rows)
+    try:
+        fresh = not path.exists()
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if fresh:
+                writer.writerow(["seed", "round", *range(len(rows[0].accuracy))])
+            writer.writerows(_label_cells(row) for row in rows)
+    except OSError as error:
+        raise RunFolderError(f"{path}: could not be written ({error.strerror})") from error
+
+
+def cut_labels(path: Path, *, last_round: int) -> None:
+    """Remove what was written after `last_round`, and a line that a crash cut short; a file without rows goes."""
+    if "\n" not in path.read_text(encoding="utf-8"):  # cut short in its first line
+        path.unlink()
+        return
+    header, rows = _read(path)
+    kept = [row for row in rows if row.round <= last_round]
+    if not kept:
+        path.unlink()
+        return
+    write_csv(path, [header, *(_label_cells(row) for row in kept)])
+
+
+def read_labels(path: Path) -> LabelAccuracy:
+    """Read a labels.csv."""
+    header, rows = _read(path)
+    seeds, rounds = (list(dict.fromkeys(column)) for column in ([r.seed for r in rows], [r.round for r in rows]))
+    cells = {(row.seed, row.round): row.accuracy for row in rows}
+    whole = [round for round in rounds if all((seed, round) in cells for seed in seeds)]
+    table = np.array([[cells[seed, round] for round in whole] for seed in seeds], float)
+    return LabelAccuracy(seeds, np.array(whole, np.int64), table.reshape(len(seeds), len(whole), len(header) - 2))
+
+
+def _read(path: Path) -> tuple[list[str], list[LabelRow]]:
+    try:
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        header, *lines = csv.reader(whole.splitlines() or [""])
+        rows = [LabelRow(int(line[0]), int(line[1]), np.array(line[2:], float)) for line in lines]
+    except (OSError, ValueError, IndexError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+    if header[:2] != ["seed", "round"] or any(len(row.accuracy) != len(header) - 2 for row in rows):
+        raise RunFolderError(f"{path}: is damaged (it must hold a seed, a round and an accuracy per label)")
+    return header, rows
+
+
+def _label_cells(row: LabelRow) -> list[Any]:
+    return [row.seed, row.round, *(f"{value:.5g}" for value in row.accuracy)]

@@ -18,7 +18,7 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model
 from fedlatest.simulation.evaluation import Score, evaluate
-from fedlatest.simulation.local import Placed, place
+from fedlatest.simulation.local_training import Placed, place
 from fedlatest.simulation.rounds import NEVER, Lane, Record, Rules, State, average_error, play_block, start
 from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits

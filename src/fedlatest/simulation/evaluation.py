@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedlatest.data.words import Words
+from fedlatest.data.features import Words
 from fedlatest.models import Loss
 from fedlatest.simulation.storage import expand
 

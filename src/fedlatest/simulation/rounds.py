@@ -23,7 +23,7 @@ from fedlatest.algorithms.base import (
     add,
 )
 from fedlatest.availability import Availability
-from fedlatest.simulation.local import LossOfBatch, Placed, batch_rows, train
+from fedlatest.simulation.local_training import LossOfBatch, Placed, batch_rows, train
 
 NEVER = -1
 

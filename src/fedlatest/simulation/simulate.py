@@ -16,13 +16,13 @@ from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.tensorboard import Tensorboard
-from fedlatest.simulation.book import Book
+from fedlatest.simulation.blocks import Pace, blocks
 from fedlatest.simulation.engine import Engine, States, Training
 from fedlatest.simulation.plan import Plan, engine_for
 from fedlatest.simulation.plan import cohort_size as _cohort_size
+from fedlatest.simulation.recorder import Book
 from fedlatest.simulation.result import Progress, Result
 from fedlatest.simulation.rounds import Record
-from fedlatest.simulation.schedule import Pace, blocks
 
 Listener = Callable[[Progress], None]
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.pixels import STEP, pixels
-from fedlatest.data.words import Words, look_up
+from fedlatest.data.features import STEP, Words, look_up, pixels
 
 
 class Pixels(NamedTuple):

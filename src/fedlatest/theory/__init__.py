@@ -3,9 +3,8 @@
 Everything here is float64 arithmetic; nothing trains.
 """
 
-from fedlatest.theory.bias import accumulated_bias
 from fedlatest.theory.bounds import PARTS, Bound, Problem, cold_start, staleness_bound, theorem3, theorem4
-from fedlatest.theory.example1 import Example1
+from fedlatest.theory.example1 import Example1, accumulated_bias
 from fedlatest.theory.steps import StepSize, best_step, needed_rounds, step_size
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedlatest.places import cache_folder
+from fedlatest.paths import cache_folder
 
 SOURCE = Path(__file__).with_name("lstm.c")
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")

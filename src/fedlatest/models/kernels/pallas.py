@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from fedlatest.data.words import Sentences, blank_padding
+from fedlatest.data.features import Sentences, blank_padding
 
 Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper
 NUM_WARPS = 1

@@ -1,0 +1,100 @@
+"""A complete experiment: its resolved values, and how they become a simulation."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedlatest.data.progress import Listener
+from fedlatest.errors import ConfigError
+from fedlatest.experiments.build_federation import Data, Dealer
+from fedlatest.experiments.settings import make, resolve
+from fedlatest.simulation import Plan, Result, Training, simulate_plan
+from fedlatest.simulation.plan import cohort_size
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One algorithm in one setting. `name` is the run's folder within a recipe of several."""
+
+    name: str
+    values: Mapping[str, Any]
+
+    def plan(self, dealer: Dealer, seeds: Sequence[int] = (0,)) -> Plan:
+        """The plan to simulate; nonsense among the values is complained about here."""
+        values = self.values
+        if values["local_steps"] < 1:
+            raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
+        dealt = dealer.deal(values)
+        return Plan(
+            federation=dealt.federation,
+            model=make("model", values, **dealt.sizes),
+            algorithm=make("algorithm", values),
+            availability=make("availability", values, clients=dealt.clients),
+            training=Training(
+                cohort_size(dealt.federation.num_clients, None, values["participation"]),
+                values["local_steps"],
+                values["batch_size"],
+                values["learning_rate"],
+            ),
+            loss=dealt.loss,
+            rounds=values["rounds"],
+            evaluate_every=values["evaluate_every"],
+            seeds=tuple(seeds),
+            config=dict(values),
+            notes=dealt.notes,
+        )
+
+    def run(self, data: Data, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:
+        """Simulate; the options are those of `simulate` (resume, force, listener, ...)."""
+        return simulate_plan(self.plan(Dealer(data), seeds), out, **options)
+
+    def with_values(self, **changes: Any) -> "Experiment":
+        """The same experiment with some values changed."""
+        return replace(self, values={**self.values, **changes})
+
+
+class Load(Protocol):
+    """Loads a data set from a folder that may have been named; a listener hears how far that is."""
+
+    def __call__(self, folder: Path | None, *, listener: Listener | None = None) -> Data:
+        """The data."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named set of experiments on one data set."""
+
+    name: str
+    summary: str
+    load: Load
+    experiments: Callable[[list[str]], list[Experiment]]
+    """KEY=VALUE overrides -> experiments; the first key that makes no sense raises a ConfigError."""
+    defaults: Mapping[str, Any]
+
+    def named(self, changes: str) -> Experiment:
+        """The one experiment that some KEY=VALUE, separated by spaces, make of the defaults, named by them."""
+        [experiment] = self.experiments(changes.split())
+        values = experiment.values
+        told = [change for change in changes.split() if values[key_of(change)] != self.defaults.get(key_of(change))]
+        named = [change for change in told if key_of(change) != "algorithm"]
+        return Experiment("-".join([values["algorithm"], *named]), values)
+
+
+def resolve_with_everyone(
+    defaults: Mapping[str, Any], overrides: list[str], *, about_availability: set[str]
+) -> dict[str, Any]:
+    """The values of an experiment; participation of 1 means, as in the paper, that everyone is there in every round.
+
+    Unless something was said about availability.
+    """
+    values = resolve(defaults, overrides)
+    told = {key_of(override) for override in overrides}
+    if values["participation"] == 1 and not told & {"availability", *about_availability}:
+        return resolve(defaults, [*overrides, "availability=always"])
+    return values
+
+
+def key_of(override: str) -> str:
+    """The key of a KEY=VALUE."""
+    return override.partition("=")[0].strip()

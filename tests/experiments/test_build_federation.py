@@ -1,0 +1,90 @@
+"""From data and values to a federation."""
+
+import numpy as np
+import pytest
+
+from fedlatest.availability.patterns import Windows
+from fedlatest.data import Deal, TweetSet, generated_tweets, tweet_federation
+from fedlatest.data.sentiment140.accounts import sleep_window
+from fedlatest.data.sentiment140.parsing import Tweets, encode
+from fedlatest.experiments import RECIPES, Dealer
+
+
+@pytest.fixture(scope="module")
+def tweets() -> TweetSet:
+    return generated_tweets(30)
+
+
+def test_experiments_that_deal_alike_share_a_federation(tweets: TweetSet) -> None:
+    dealer = Dealer(tweets)
+
+    def deal(*overrides: str) -> object:
+        [experiment] = RECIPES["tweets"].experiments(["num_clients=20", *overrides])
+        return experiment.plan(dealer).federation
+
+    assert deal("algorithm=fedavg", "rounds_per_day=24", "learning_rate=0.1") is deal()
+    assert deal("alpha=0.5") is not deal()
+    assert deal("num_clients=19") is not deal()
+    assert deal("partition_seed=1") is not deal()
+
+
+def test_windows_are_read_off_the_training_tweets(tweets: TweetSet) -> None:
+    """As the paper has it: after the drop and without what is tested on."""
+    [experiment] = RECIPES["tweets"].experiments(["num_clients=20", "window_hours=6"])
+    plan = experiment.plan(Dealer(tweets))
+    federation = plan.federation
+    assert federation.second is not None
+    assert isinstance(plan.availability, Windows)
+    for client in range(20):
+        own = federation.second[federation.offsets[client] : federation.offsets[client + 1]]
+        assert plan.availability.start[client] == sleep_window(own, hours=6)
+    assert (np.asarray(plan.availability.length) == 6 * 3600).all()
+
+
+def test_accounts_that_leave_are_told_of() -> None:
+    """Both tweet at noon, where alpha = 0 keeps the positive ones alone: the account that has none is no client."""
+    positive = np.repeat([True, False], 50)
+    account = np.repeat([0, 1], 50).astype(np.int32)
+    texts = encode(["good"] * 50 + ["bad"] * 50)
+    noon = np.full(100, 12 * 3600, np.int32)
+    tweets = TweetSet("two", Tweets(positive, account, noon, texts, ["a", "b"], 0), np.ones((2, 25), np.float32))
+    dealer = Dealer(tweets)
+    [experiment] = RECIPES["tweets"].experiments(["num_clients=2", "participation=1.0"])
+    plan = experiment.plan(dealer)
+    assert plan.federation.num_clients == plan.availability.num_clients == plan.training.cohort_size == 1
+    assert dealer.notes == ["1 of 2 accounts have no tweet left to train on and are no client"]
+
+
+def test_rows_that_were_left_out_are_told_of(tweets: TweetSet) -> None:
+    broken = tweets._replace(tweets=tweets.tweets._replace(num_malformed=3, first_malformed="row 7: ?"))
+    dealer = Dealer(broken)
+    [experiment] = RECIPES["tweets"].experiments(["num_clients=20"])
+    [note] = experiment.plan(dealer).notes
+    total = 3 + len(tweets.tweets.positive)
+    assert note == f"generated-tweets: 3 of {total} rows make no sense and are left out (first row 7: ?)"
+    assert dealer.notes == [note]
+
+
+def test_a_federation_of_tweets_by_hand() -> None:
+    """Words with a vector get numbers 1, 2, ... in the order of the texts; 0 stands for the others and for padding.
+
+    Tweets: 0 "sun rain" (known, known), 1 "fog sun" (unknown, known), 2 "" and 3 "rain" to test on.
+    """
+    texts = encode(["sun rain", "fog sun", "", "rain"])
+    assert texts.words == ["sun", "rain", "fog"]
+    vectors = np.array([[1, 1], [2, 2], [0, 0]], np.float32)
+    positive, account = np.array([True, False, True, False]), np.array([7, 3, 7, 3], np.int32)
+    tweets = Tweets(positive, account, np.arange(4, dtype=np.int32), texts, [], 0)
+    deal = Deal(
+        rows=np.array([1, 0, 2]), offsets=np.array([0, 1, 3]), sent=np.array([1, 0, 2], np.int32),
+        accounts=np.array([3, 7], np.int32), test_rows=np.array([3]), num_left=0,
+    )  # fmt: skip
+    federation = tweet_federation(TweetSet("by hand", tweets, vectors), deal)
+    assert federation.table is not None
+    assert federation.table.tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert federation.features.ids.tolist() == [[0, 1], [1, 2], [0, 0]]
+    assert federation.features.lengths.tolist() == [2, 2, 0]
+    assert federation.labels.tolist() == [0, 1, 1]
+    assert federation.test_features.ids.tolist() == [[2, 0]]
+    assert federation.ids.tolist() == [3, 7]
+    assert federation.client_labels().tolist() == [0, 1]

@@ -1,0 +1,34 @@
+"""Estimates of L, G, sigma and B on a problem where they are known."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedlatest import Federation, Loss, Model, always, fedlaavg
+from fedlatest.experiments.estimates import estimate
+from fedlatest.simulation import Plan, Training
+
+SQUARED = Loss("squared", lambda outputs, labels: outputs**2, lambda outputs, labels: outputs == labels)
+MODEL = Model(lambda key: jnp.array([1.0, 2.0]), lambda x, features: features @ x)
+
+
+def test_a_quadratic_by_hand() -> None:
+    """Clients of two samples, f_i(x) = mean of (a x)^2, at x = (1, 2), batches of one; all weights are 1.
+
+    Client 0 holds (3, 0) twice: Hessian diag(18, 0), gradient (18, 0), no noise, loss 9.
+    Client 1 holds (1, 0) and (0, 1): Hessian diag(1, 1), gradients (2, 0) and (0, 4): their distances from the mean
+    (1, 2) have squared norm 5, 16/15 of which is the unbiased estimate; loss 2.5.
+    """
+    features = np.array([[3, 0], [3, 0], [1, 0], [0, 1]], np.float32)
+    labels = np.zeros(4, np.int32)
+    federation = Federation(
+        "by hand", features, labels, features, labels, np.arange(4, dtype=np.int32), np.array([0, 2, 4])
+    )
+    plan = Plan(
+        federation=federation, model=MODEL, algorithm=fedlaavg(), availability=always(2),
+        training=Training(1, 1, 1, 0.1), loss=SQUARED, rounds=5, evaluate_every=5, seeds=(0,), config={},
+    )  # fmt: skip
+    found = estimate(plan)
+    assert found.num_clients == 2
+    assert found.problem == pytest.approx((18, 18, (5 * 16 / 15) ** 0.5, 5.75), rel=1e-3)
+    assert found.words({"gradient", "noise"}).startswith("Estimated: G, sigma, at the initial model, from 2 clients")

@@ -1,0 +1,150 @@
+"""KEY=VALUE: every key of every choice is known, typed and complained about."""
+
+import pytest
+
+from fedlatest import ConfigError
+from fedlatest.data import generated_tweets, load_digits
+from fedlatest.experiments import RECIPES, Dealer
+from fedlatest.experiments.mnist import DEFAULTS
+from fedlatest.experiments.settings import CHOICES, keywords, resolve
+
+
+def test_defaults_are_the_papers() -> None:
+    values = resolve(DEFAULTS, [])
+    assert values == {
+        "algorithm": "fedlaavg", "availability": "diurnal", "partition": "label", "model": "logistic",
+        "num_clients": 1000, "participation": 0.1, "local_steps": 10, "batch_size": 5, "learning_rate": 0.01,
+        "rounds": 4000, "evaluate_every": 20, "partition_seed": 0,
+        "weighting": "loss", "empty_round": "step", "period": 100, "digits": 1,
+    }  # fmt: skip
+
+
+def test_keys_follow_the_choices() -> None:
+    values = resolve(DEFAULTS, ["algorithm=fedprox", "mu=0.5", "availability=markov", "share=0.2", "partition=iid"])
+    assert (values["mu"], values["share"], values["correlation"]) == (0.5, 0.2, 50.0)
+    assert "period" not in values
+    assert "empty_round" not in values
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["perod=3"], "perod: unknown key; did you mean period?"),
+        (["period"], "--set period: expected KEY=VALUE"),
+        (["=3"], "--set =3: expected KEY=VALUE"),
+        (["period=ten"], "period=ten: expected a whole number"),
+        (["period=1.5"], "period=1.5: expected a whole number"),
+        (["learning_rate=fast"], "learning_rate=fast: expected a number"),
+        (["algorithm=fedlavg"], "algorithm=fedlavg: unknown; did you mean fedlaavg?"),
+        (["availability=sometimes"], "availability=sometimes: unknown; choose one of alternating, always"),
+        (["mu=1"], "mu: is a key of algorithm=fedprox, which this run does not use"),
+        (["weighting=both"], "weighting=both: choose one of loss, update, none"),
+        (["availability=trace"], "trace: availability=trace needs it; add --set trace=..."),
+        (["availability=trace", "trace=x.csv", "wrap=maybe"], "wrap=maybe: expected true or false"),
+    ],
+)
+def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve(DEFAULTS, overrides)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["period=0"], "period=0"),
+        (["digits=10"], "digits=10: the first group holds 1 .. 9"),
+        (["num_clients=1001"], "num_clients=1001: one label a client needs a multiple of the 10 labels, such as 1000"),
+        (["num_clients=5000"], "num_clients=5000: too many for 1438 samples"),
+        (["availability=bernoulli", "rate=0.9", "spread=0.2"], "spread=0.2"),
+        (["availability=lifetime", "late=2"], "late=2"),
+        (["partition=dirichlet", "alpha=-1"], "alpha=-1"),
+        (["algorithm=fedprox", "mu=-1"], "mu=-1"),
+        (["model=mlp", "hidden=0"], "hidden=0"),
+        (["availability=trace", "trace=nowhere.csv"], "trace=nowhere.csv: cannot be read"),
+    ],
+)
+def test_nonsense_values_are_refused_when_built(overrides: list[str], message: str) -> None:
+    experiment = RECIPES["mnist"].experiments(["num_clients=100", *overrides])[0]
+    with pytest.raises(ConfigError if "trace" not in message else ValueError) as error:
+        experiment.plan(Dealer(load_digits()))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("what", CHOICES)
+def test_every_choice_can_be_built(what: str) -> None:
+    """Each algorithm, availability model, partition and model, with its own defaults, on digits or on tweets."""
+    digits, tweets = Dealer(load_digits()), Dealer(generated_tweets(30))
+    for name, factory in CHOICES[what].items():
+        if "trace" in keywords(factory):
+            continue  # needs a file
+        recipe, dealer = ("tweets", tweets) if name in ("sleep", "account", "lstm") else ("mnist", digits)
+        experiment = RECIPES[recipe].experiments([f"{what}={name}", "num_clients=20"])[0]
+        plan = experiment.plan(dealer)
+        assert plan.federation.num_clients == plan.availability.num_clients == 20
+        assert what != "algorithm" or plan.algorithm.name == name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("mnist", "model=lstm", "model=lstm: is for texts, which digits is not"),
+        ("mnist", "partition=account", "partition=account: is for texts, which digits is not"),
+        ("mnist", "availability=sleep", "availability=sleep: needs to know when samples were made"),
+        ("tweets", "model=logistic", "model=logistic: is not for texts; generated-tweets takes model=lstm"),
+        ("tweets", "partition=iid", "partition=iid: is not for texts; generated-tweets takes partition=account"),
+        ("tweets", "num_clients=31", "num_clients=31: give at least 1 and at most"),
+        ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
+        ("tweets", "window_hours=24", "window_hours=24.0: sleep lasts at least a second and less than 24 hours"),
+        ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
+        ("tweets", "hidden=0", "hidden=0: a layer has at least one unit"),
+        ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
+    ],
+)
+def test_texts_and_numbers_are_not_mixed_up(recipe: str, override: str, message: str) -> None:
+    data = load_digits() if recipe == "mnist" else generated_tweets(30)
+    experiment = RECIPES[recipe].experiments(["num_clients=20", override])[0]
+    with pytest.raises(ConfigError) as error:
+        experiment.plan(Dealer(data))
+    assert message in str(error.value)
+
+
+def test_fedprox_is_milder_on_tweets() -> None:
+    """The paper's mu: 1.0 on MNIST, 0.01 on Sentiment140; unless one is named."""
+    [milder] = RECIPES["sentiment140"].experiments(["algorithm=fedprox"])
+    [told] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "mu=0.5"])
+    [spaced] = RECIPES["sentiment140"].experiments(["algorithm = fedprox"])
+    [changed] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "algorithm=fedavg"])
+    assert spaced.values["mu"] == 0.01
+    assert "mu" not in changed.values
+    [usual] = RECIPES["mnist"].experiments(["algorithm=fedprox"])
+    assert (milder.values["mu"], told.values["mu"], usual.values["mu"]) == (0.01, 0.5, 1.0)
+
+
+def test_quickstart_runs_four_algorithms() -> None:
+    experiments = RECIPES["quickstart"].experiments(["mu=2.5", "period=7"])
+    assert [experiment.name for experiment in experiments] == ["fedlaavg", "fedavg", "fedprox", "sequential"]
+    assert experiments[2].values["mu"] == 2.5
+    assert {experiment.values["period"] for experiment in experiments} == {7}
+    with pytest.raises(ConfigError, match="algorithm: quickstart runs fedlaavg"):
+        RECIPES["quickstart"].experiments(["algorithm=naive"])
+
+
+def test_everyone_takes_part_when_participation_is_1() -> None:
+    """The paper's beta = 1.0; unless an availability, or a key of one, is named."""
+    assert RECIPES["mnist"].experiments(["participation=1.0"])[0].values["availability"] == "always"
+    for told in ("availability=diurnal", "period=50"):
+        values = RECIPES["mnist"].experiments(["participation=1.0", told])[0].values
+        assert values["availability"] == "diurnal"
+
+
+def test_a_recipes_default_is_for_its_own_component() -> None:
+    """`period` is 100 for the paper's diurnal blocks; sine keeps its own 20."""
+    assert resolve(DEFAULTS, ["availability=sine"])["period"] == 20
+
+
+def test_quickstart_passes_a_key_to_those_who_have_it() -> None:
+    experiments = {e.name: e.values for e in RECIPES["quickstart"].experiments(["empty_round=hold", "weighting=none"])}
+    assert experiments["fedlaavg"]["empty_round"] == "hold"
+    assert experiments["fedavg"]["weighting"] == experiments["fedprox"]["weighting"] == "none"
+    assert "weighting" not in experiments["sequential"]
