@@ -59,8 +59,8 @@ if TYPE_CHECKING:
         RunFolderError,
     )
     from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
-    from fedlatest.runs import RunFolder, TrainedModel, load_model
-    from fedlatest.simulation import Progress, Result, simulate
+    from fedlatest.runs import RunFolder
+    from fedlatest.simulation import Progress, Result, TrainedModel, load_model, simulate
 
 _HOMES = ("errors", "data", "algorithms", "availability", "models", "runs", "simulation", "theory")
 

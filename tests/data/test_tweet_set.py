@@ -147,7 +147,7 @@ def test_read_once_for_each_content(tmp_path: Path, cache: Path) -> None:
 
     def load() -> list[str]:
         told.clear()
-        check(load_sentiment140(folder, listener=lambda what, done, total: told.append(f"{what} {done}/{total}")))
+        check(load_sentiment140(folder, on_progress=lambda what, done, total: told.append(f"{what} {done}/{total}")))
         return list(told)
 
     both = [f"reading tweets {len(CSV)}/{len(CSV)}", f"reading word vectors {len(GLOVE)}/{len(GLOVE)}"]
@@ -187,7 +187,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def test_downloaded_once(site: Site, cache: Path) -> None:
     heard: dict[str, list[int]] = {}
-    check(load_sentiment140(listener=lambda what, done, total: heard.setdefault(what, []).append(done)))
+    check(load_sentiment140(on_progress=lambda what, done, total: heard.setdefault(what, []).append(done)))
     assert list(heard) == [
         "downloading tweets",
         "reading tweets",

@@ -60,7 +60,7 @@ def test_a_closed_federation_lets_no_stranger_in_and_goes_on_after_the_superlink
 
         stranger.here()
         try:
-            view = conduct(federation, {"rounds": 3, "deadline": 20.0}, chaos=chaos, listener=listen)
+            view = conduct(federation, {"rounds": 3, "deadline": 20.0}, chaos=chaos, on_progress=listen)
         finally:
             stranger.kill()
         assert len(marked(mark)) > 2
@@ -107,7 +107,7 @@ def test_a_killed_node_is_refused_for_a_while_and_then_is_back_with_its_id_and_i
             if chaos.done and federation.nodes["node0"].presence == "here":
                 here.append(time.monotonic())
 
-        view = conduct(federation, {"rounds": 14, "deadline": 8.0}, chaos=chaos, listener=listen)
+        view = conduct(federation, {"rounds": 14, "deadline": 8.0}, chaos=chaos, on_progress=listen)
     assert here, "the killed node came back"
     assert view.num_applied["node0"] > 1
     assert view.num_applied["node1"] > 7

@@ -7,7 +7,7 @@ from fedlatest.availability.patterns import Windows
 from fedlatest.data import Deal, TweetSet, generated_tweets, tweet_federation
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.data.sentiment140.parsing import Tweets, encode
-from fedlatest.experiments import RECIPES, Dealer
+from fedlatest.experiments import RECIPES, FederationBuilder
 
 
 @pytest.fixture(scope="module")
@@ -16,11 +16,11 @@ def tweets() -> TweetSet:
 
 
 def test_experiments_that_deal_alike_share_a_federation(tweets: TweetSet) -> None:
-    dealer = Dealer(tweets)
+    builder = FederationBuilder(tweets)
 
     def deal(*overrides: str) -> object:
         [experiment] = RECIPES["tweets"].experiments(["num_clients=20", *overrides])
-        return experiment.plan(dealer).federation
+        return experiment.spec(builder).federation
 
     assert deal("algorithm=fedavg", "rounds_per_day=24", "learning_rate=0.1") is deal()
     assert deal("alpha=0.5") is not deal()
@@ -31,14 +31,14 @@ def test_experiments_that_deal_alike_share_a_federation(tweets: TweetSet) -> Non
 def test_windows_are_read_off_the_training_tweets(tweets: TweetSet) -> None:
     """As the paper has it: after the drop and without what is tested on."""
     [experiment] = RECIPES["tweets"].experiments(["num_clients=20", "window_hours=6"])
-    plan = experiment.plan(Dealer(tweets))
-    federation = plan.federation
+    spec = experiment.spec(FederationBuilder(tweets))
+    federation = spec.federation
     assert federation.second is not None
-    assert isinstance(plan.availability, Windows)
+    assert isinstance(spec.availability, Windows)
     for client in range(20):
         own = federation.second[federation.offsets[client] : federation.offsets[client + 1]]
-        assert plan.availability.start[client] == sleep_window(own, hours=6)
-    assert (np.asarray(plan.availability.length) == 6 * 3600).all()
+        assert spec.availability.start[client] == sleep_window(own, hours=6)
+    assert (np.asarray(spec.availability.length) == 6 * 3600).all()
 
 
 def test_accounts_that_leave_are_told_of() -> None:
@@ -48,21 +48,21 @@ def test_accounts_that_leave_are_told_of() -> None:
     texts = encode(["good"] * 50 + ["bad"] * 50)
     noon = np.full(100, 12 * 3600, np.int32)
     tweets = TweetSet("two", Tweets(positive, account, noon, texts, ["a", "b"], 0), np.ones((2, 25), np.float32))
-    dealer = Dealer(tweets)
+    builder = FederationBuilder(tweets)
     [experiment] = RECIPES["tweets"].experiments(["num_clients=2", "participation=1.0"])
-    plan = experiment.plan(dealer)
-    assert plan.federation.num_clients == plan.availability.num_clients == plan.training.cohort_size == 1
-    assert dealer.notes == ["1 of 2 accounts have no tweet left to train on and are no client"]
+    spec = experiment.spec(builder)
+    assert spec.federation.num_clients == spec.availability.num_clients == spec.training.cohort_size == 1
+    assert builder.notes == ["1 of 2 accounts have no tweet left to train on and are no client"]
 
 
 def test_rows_that_were_left_out_are_told_of(tweets: TweetSet) -> None:
     broken = tweets._replace(tweets=tweets.tweets._replace(num_malformed=3, first_malformed="row 7: ?"))
-    dealer = Dealer(broken)
+    builder = FederationBuilder(broken)
     [experiment] = RECIPES["tweets"].experiments(["num_clients=20"])
-    [note] = experiment.plan(dealer).notes
+    [note] = experiment.spec(builder).notes
     total = 3 + len(tweets.tweets.positive)
     assert note == f"generated-tweets: 3 of {total} rows make no sense and are left out (first row 7: ?)"
-    assert dealer.notes == [note]
+    assert builder.notes == [note]
 
 
 def test_a_federation_of_tweets_by_hand() -> None:

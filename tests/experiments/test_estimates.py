@@ -6,7 +6,7 @@ import pytest
 
 from fedlatest import Federation, Loss, Model, always, fedlaavg
 from fedlatest.experiments.estimates import estimate
-from fedlatest.simulation import Plan, Training
+from fedlatest.simulation import ExperimentSpec, Training
 
 SQUARED = Loss("squared", lambda outputs, labels: outputs**2, lambda outputs, labels: outputs == labels)
 MODEL = Model(lambda key: jnp.array([1.0, 2.0]), lambda x, features: features @ x)
@@ -24,11 +24,11 @@ def test_a_quadratic_by_hand() -> None:
     federation = Federation(
         "by hand", features, labels, features, labels, np.arange(4, dtype=np.int32), np.array([0, 2, 4])
     )
-    plan = Plan(
+    spec = ExperimentSpec(
         federation=federation, model=MODEL, algorithm=fedlaavg(), availability=always(2),
         training=Training(1, 1, 1, 0.1), loss=SQUARED, rounds=5, evaluate_every=5, seeds=(0,), config={},
     )  # fmt: skip
-    found = estimate(plan)
+    found = estimate(spec)
     assert found.num_clients == 2
     assert found.problem == pytest.approx((18, 18, (5 * 16 / 15) ** 0.5, 5.75), rel=1e-3)
     assert found.words({"gradient", "noise"}).startswith("Estimated: G, sigma, at the initial model, from 2 clients")

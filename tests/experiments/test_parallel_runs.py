@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlatest import FedlatestError, RunFolder, Samples, load_digits
-from fedlatest.experiments import Dealer, Experiment
+from fedlatest.experiments import Experiment, FederationBuilder
 from fedlatest.experiments.parallel_runs import Job, News, run_in_processes, run_side_by_side, side_by_side
 from fedlatest.reproduction.mnist_figures import run
 
@@ -37,7 +37,7 @@ def one_each(folder: Path) -> list[Job]:
 def test_programs_are_shared_where_only_numbers_differ(tmp_path: Path) -> None:
     """Two of FedAvg that differ in the period, two of FedProx that differ in mu, one of sequential SGD."""
     folders = [tmp_path / experiment.name for experiment in EXPERIMENTS]
-    jobs = side_by_side(EXPERIMENTS, folders, Dealer(load_digits()))
+    jobs = side_by_side(EXPERIMENTS, folders, FederationBuilder(load_digits()))
     assert [len(job.experiments) for job in jobs] == [2, 2, 1]
     assert jobs[1].folders == (folders[2], folders[3])
 
@@ -50,9 +50,9 @@ def test_in_processes_and_side_by_side_are_as_alone(tmp_path: Path) -> None:
     run_in_processes(jobs, load_digits, [0, 1], heard.append, num_workers=2)
     assert sorted(news.job for news in heard if news.done) == [0, 1, 2]
     assert {news.round for news in heard} == set(range(0, 61, 5))
-    dealer = Dealer(load_digits())
+    builder = FederationBuilder(load_digits())
     folders = [tmp_path / "side" / experiment.name for experiment in experiments]
-    run_side_by_side(side_by_side(experiments, folders, dealer), dealer, [0, 1], heard.append)
+    run_side_by_side(side_by_side(experiments, folders, builder), builder, [0, 1], heard.append)
     for experiment, folder in zip(experiments, folders, strict=True):
         expected = alone(experiment, tmp_path / "alone" / experiment.name)
         np.testing.assert_array_equal(losses(tmp_path / "many" / experiment.name), expected)
@@ -60,7 +60,7 @@ def test_in_processes_and_side_by_side_are_as_alone(tmp_path: Path) -> None:
 
 
 def test_stopped_and_continued(tmp_path: Path) -> None:
-    """A listener that wants to stop leaves checkpoints; the same jobs go on from there, and what is done stays."""
+    """A on_progress that wants to stop leaves checkpoints; the same jobs go on from there, and what is done stays."""
 
     def stop(news: News) -> None:
         if news.round == 5:

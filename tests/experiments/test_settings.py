@@ -4,7 +4,7 @@ import pytest
 
 from fedlatest import ConfigError
 from fedlatest.data import generated_tweets, load_digits
-from fedlatest.experiments import RECIPES, Dealer
+from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.experiments.mnist import DEFAULTS
 from fedlatest.experiments.settings import CHOICES, keywords, resolve
 
@@ -67,22 +67,22 @@ def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -
 def test_nonsense_values_are_refused_when_built(overrides: list[str], message: str) -> None:
     experiment = RECIPES["mnist"].experiments(["num_clients=100", *overrides])[0]
     with pytest.raises(ConfigError if "trace" not in message else ValueError) as error:
-        experiment.plan(Dealer(load_digits()))
+        experiment.spec(FederationBuilder(load_digits()))
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize("what", CHOICES)
 def test_every_choice_can_be_built(what: str) -> None:
     """Each algorithm, availability model, partition and model, with its own defaults, on digits or on tweets."""
-    digits, tweets = Dealer(load_digits()), Dealer(generated_tweets(30))
+    digits, tweets = FederationBuilder(load_digits()), FederationBuilder(generated_tweets(30))
     for name, factory in CHOICES[what].items():
         if "trace" in keywords(factory):
             continue  # needs a file
-        recipe, dealer = ("tweets", tweets) if name in ("sleep", "account", "lstm") else ("mnist", digits)
+        recipe, builder = ("tweets", tweets) if name in ("sleep", "account", "lstm") else ("mnist", digits)
         experiment = RECIPES[recipe].experiments([f"{what}={name}", "num_clients=20"])[0]
-        plan = experiment.plan(dealer)
-        assert plan.federation.num_clients == plan.availability.num_clients == 20
-        assert what != "algorithm" or plan.algorithm.name == name
+        spec = experiment.spec(builder)
+        assert spec.federation.num_clients == spec.availability.num_clients == 20
+        assert what != "algorithm" or spec.algorithm.name == name
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_texts_and_numbers_are_not_mixed_up(recipe: str, override: str, message:
     data = load_digits() if recipe == "mnist" else generated_tweets(30)
     experiment = RECIPES[recipe].experiments(["num_clients=20", override])[0]
     with pytest.raises(ConfigError) as error:
-        experiment.plan(Dealer(data))
+        experiment.spec(FederationBuilder(data))
     assert message in str(error.value)
 
 

@@ -28,7 +28,7 @@ from fedlatest import (
     simulate,
     softmax_cross_entropy,
 )
-from fedlatest.runs.array_files import save_tree
+from fedlatest.runs.array_files import save_arrays
 from fedlatest.runs.metrics import Metrics
 from tests.problems import MODEL, small_federation
 
@@ -91,7 +91,7 @@ def test_interrupted_twice_and_resumed(tmp_path: Path, algorithm: Any) -> None:
     whole = play(tmp_path / "whole", algorithm)
     for round in (5, 20):
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "cut", algorithm, listener=interrupt_at(round), resume=round == 20)
+            play(tmp_path / "cut", algorithm, on_progress=interrupt_at(round), resume=round == 20)
         assert not RunFolder(tmp_path / "cut").finished
     play(tmp_path / "cut", algorithm, resume=True)
     assert_identical(whole, tmp_path / "cut")
@@ -100,7 +100,7 @@ def test_interrupted_twice_and_resumed(tmp_path: Path, algorithm: Any) -> None:
 def test_interrupted_before_the_first_checkpoint(whole: Result, tmp_path: Path) -> None:
     """Ctrl-C while nothing but round 0 has been evaluated: the resumed run starts over and leaves no double rows."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", listener=interrupt_at(0))
+        play(tmp_path / "cut", on_progress=interrupt_at(0))
     play(tmp_path / "cut", resume=True)
     assert_identical(whole, tmp_path / "cut")
 
@@ -120,10 +120,10 @@ def test_crash_between_participation_and_checkpoint(
     def die(path: Path, tree: Any, metadata: dict[str, str]) -> None:
         if metadata.get("round") == "10":
             raise KeyboardInterrupt
-        save_tree(path, tree, metadata)
+        save_arrays(path, tree, metadata)
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedlatest.runs.run_folder.save_tree", die)
+        patch.setattr("fedlatest.runs.run_folder.save_arrays", die)
         with pytest.raises(KeyboardInterrupt):
             play(tmp_path / "cut", **checkpoint_always)
     assert len(list((tmp_path / "cut/participation").glob("*-000000010.npz"))) == 1
@@ -134,7 +134,7 @@ def test_crash_between_participation_and_checkpoint(
 def test_half_a_row_in_the_metrics(whole: Result, tmp_path: Path) -> None:
     """A crash may cut the last line of metrics.csv short; the rows since the checkpoint are measured again anyway."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", listener=interrupt_at(10))
+        play(tmp_path / "cut", on_progress=interrupt_at(10))
     with (tmp_path / "cut/metrics.csv").open("a") as file:
         file.write("4,15,1.25,0.7")
     play(tmp_path / "cut", resume=True)
@@ -148,7 +148,7 @@ def test_kill_minus_9(whole: Result, tmp_path: Path) -> None:
         import time
         from pathlib import Path
         from tests.simulation.test_resume import play
-        play(Path({str(tmp_path / "cut")!r}), checkpoint_seconds=0.0, listener=lambda progress: time.sleep(0.2))
+        play(Path({str(tmp_path / "cut")!r}), checkpoint_seconds=0.0, on_progress=lambda progress: time.sleep(0.2))
         """
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2], env=dict(os.environ))
@@ -234,7 +234,7 @@ def test_killed_while_beginning(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
-    """A listener of the first run tries to resume the same folder, as a second process would."""
+    """A on_progress of the first run tries to resume the same folder, as a second process would."""
 
     def intrude(progress: Progress) -> None:
         if progress.round == 5:
@@ -243,7 +243,7 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path, listener=intrude)
+        play(tmp_path, on_progress=intrude)
     play(tmp_path, resume=True)  # the first has let go
     assert RunFolder(tmp_path).finished
 
@@ -251,7 +251,7 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
 def test_a_resumed_run_may_regroup_its_seeds(whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint made with seeds taking turns (CPU) goes on with seeds side by side (GPU), equal to rounding."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", listener=interrupt_at(10))
+        play(tmp_path / "cut", on_progress=interrupt_at(10))
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: True)
     play(tmp_path / "cut", resume=True)
     regrouped = RunFolder(tmp_path / "cut").metrics()
@@ -262,7 +262,7 @@ def test_a_resumed_run_may_regroup_its_seeds(whole: Result, tmp_path: Path, monk
 def test_labels_that_a_crash_cut_short(whole: Result, tmp_path: Path, left: str) -> None:
     """Whatever a kill left of labels.csv, the run goes on and ends with all of it."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", listener=interrupt_at(0))
+        play(tmp_path / "cut", on_progress=interrupt_at(0))
     (tmp_path / "cut/labels.csv").write_text(left)
     play(tmp_path / "cut", resume=True)
     assert whole.folder is not None
@@ -305,7 +305,7 @@ def test_a_folder_at_work_cannot_be_emptied(tmp_path: Path) -> None:
             with pytest.raises(RunFolderError, match="another process is running here"):
                 RunFolder(str(tmp_path)).empty()
 
-    play(tmp_path, listener=intrude)
+    play(tmp_path, on_progress=intrude)
     assert RunFolder(tmp_path).finished
 
 

@@ -206,7 +206,7 @@ def test_divergence_names_the_right_seed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_progress_is_told() -> None:
     heard: list[Progress] = []
-    play(listener=heard.append, rounds=120, evaluate_every=60)
+    play(on_progress=heard.append, rounds=120, evaluate_every=60)
     assert [progress.round for progress in heard] == [0, 50, 60, 110, 120]
     assert [len(progress.rows) for progress in heard] == [1, 0, 1, 0, 1]
     assert heard[-1].seconds_left == 0
@@ -328,6 +328,6 @@ def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
 def test_time_left_leaves_compilation_out() -> None:
     """Blocks of 50 and of 10 rounds: no estimate until one length has come a second time."""
     heard: list[Progress] = []
-    play(listener=heard.append, rounds=180, evaluate_every=60)
+    play(on_progress=heard.append, rounds=180, evaluate_every=60)
     assert [progress.seconds_left is None for progress in heard] == [True, True, True, False, False, False, False]
     assert all((progress.seconds_left or 0) < 5 for progress in heard)

@@ -24,7 +24,7 @@ from fedlatest import (
     simulate,
     softmax_cross_entropy,
 )
-from fedlatest.simulation import Plan, Training, simulate_together
+from fedlatest.simulation import ExperimentSpec, Training, simulate_together
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(8, seed=1)
@@ -32,20 +32,22 @@ DAY = diurnal(np.arange(8) < 3, period=4)
 NIGHT = diurnal(np.arange(8) < 5, period=2)
 
 
-def plan(algorithm: Algorithm, availability: Availability = DAY, *, rate: float = 0.2, **changes: Any) -> Plan:
+def spec(
+    algorithm: Algorithm, availability: Availability = DAY, *, rate: float = 0.2, **changes: Any
+) -> ExperimentSpec:
     values: dict[str, Any] = {
         "federation": FEDERATION, "model": MODEL, "algorithm": algorithm, "availability": availability,
         "training": Training(3, 2, 3, rate), "loss": softmax_cross_entropy, "rounds": 10, "evaluate_every": 5,
         "seeds": (0, 7), "config": {},
     }  # fmt: skip
-    return Plan(**(values | changes))
+    return ExperimentSpec(**(values | changes))
 
 
 @cache
-def alone(plan: Plan) -> Result:
+def alone(spec: ExperimentSpec) -> Result:
     return simulate(
-        plan.federation, plan.model, plan.algorithm, plan.availability, rounds=plan.rounds, cohort_size=3,
-        num_local_steps=2, batch_size=3, learning_rate=plan.training.learning_rate, seeds=plan.seeds, evaluate_every=5,
+        spec.federation, spec.model, spec.algorithm, spec.availability, rounds=spec.rounds, cohort_size=3,
+        num_local_steps=2, batch_size=3, learning_rate=spec.training.learning_rate, seeds=spec.seeds, evaluate_every=5,
     )  # fmt: skip
 
 
@@ -55,10 +57,10 @@ def losses(result: Result | DivergedError) -> Any:
 
 
 PLANS = {
-    "availability": [plan(fedprox(mu=0.5)), plan(fedprox(mu=0.5), NIGHT)],
-    "number": [plan(fedprox(mu=0.1)), plan(fedprox(mu=2.0)), plan(fedprox(mu=0.0))],
-    "server step": [plan(fedadam(server_step=0.01)), plan(fedadam(server_step=0.3))],
-    "step size": [plan(fedavg(), rate=0.1), plan(fedavg(), rate=0.4)],
+    "availability": [spec(fedprox(mu=0.5)), spec(fedprox(mu=0.5), NIGHT)],
+    "number": [spec(fedprox(mu=0.1)), spec(fedprox(mu=2.0)), spec(fedprox(mu=0.0))],
+    "server step": [spec(fedadam(server_step=0.01)), spec(fedadam(server_step=0.3))],
+    "step size": [spec(fedavg(), rate=0.1), spec(fedavg(), rate=0.4)],
 }
 
 
@@ -66,11 +68,11 @@ PLANS = {
 @pytest.mark.parametrize("differing", PLANS)
 def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit-identical when lanes take turns (CPU); equal to rounding when they are one program (accelerators)."""
-    plans = PLANS[differing]
-    expected = [losses(alone(plan)) for plan in plans]
+    specs = PLANS[differing]
+    expected = [losses(alone(spec)) for spec in specs]
     assert not np.allclose(expected[0], expected[1])
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
-    for result, curve in zip(simulate_together(plans), expected, strict=True):
+    for result, curve in zip(simulate_together(specs), expected, strict=True):
         if side_by_side:
             np.testing.assert_allclose(losses(result), curve, rtol=1e-4)
         else:
@@ -80,26 +82,26 @@ def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatc
 @pytest.mark.parametrize(
     "other",
     [
-        plan(fedavg(weighting="none")),
-        plan(fedavg(), bernoulli(np.full(8, 0.5))),
-        plan(fedavg(), training=Training(3, 1, 3, 0.2)),
-        plan(fedavg(), federation=small_federation(8, seed=1)),
-        plan(fedavg(), seeds=(0,)),
-        plan(fedavg(), rounds=20),
-        plan(fedprox(mu=0.0)),
-        plan(replace(fedavg(), merge=lambda server, sums, facts: server)),
+        spec(fedavg(weighting="none")),
+        spec(fedavg(), bernoulli(np.full(8, 0.5))),
+        spec(fedavg(), training=Training(3, 1, 3, 0.2)),
+        spec(fedavg(), federation=small_federation(8, seed=1)),
+        spec(fedavg(), seeds=(0,)),
+        spec(fedavg(), rounds=20),
+        spec(fedprox(mu=0.0)),
+        spec(replace(fedavg(), merge=lambda server, sums, facts: server)),
     ],
 )
-def test_different_programs_are_refused(other: Plan) -> None:
+def test_different_programs_are_refused(other: ExperimentSpec) -> None:
     with pytest.raises(ConfigError, match="differ in more than numbers"):
-        simulate_together([plan(fedavg()), other])
+        simulate_together([spec(fedavg()), other])
 
 
 def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
     """A neighbour leaves no trace in a folder."""
-    plans = PLANS["availability"]
-    simulate_together(plans, [tmp_path / "day", tmp_path / "night"])
-    simulate_together(plans[1:], [tmp_path / "alone"])
+    specs = PLANS["availability"]
+    simulate_together(specs, [tmp_path / "day", tmp_path / "night"])
+    simulate_together(specs[1:], [tmp_path / "alone"])
     night, lone = RunFolder(tmp_path / "night"), RunFolder(tmp_path / "alone")
     np.testing.assert_array_equal(night.metrics().column("test_loss"), lone.metrics().column("test_loss"))
     np.testing.assert_array_equal(night.participation().clients, lone.participation().clients)
@@ -109,19 +111,19 @@ def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
 
 def test_what_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
     """One finished, one cut at round 5, one not begun: each ends as if nothing had happened."""
-    plans = PLANS["number"]
+    specs = PLANS["number"]
     folders = [tmp_path / name for name in "abc"]
 
     def cut(progress: Progress) -> None:
         if progress.round == 5:
             raise KeyboardInterrupt
 
-    simulate_together(plans[:1], folders[:1])
+    simulate_together(specs[:1], folders[:1])
     with pytest.raises(KeyboardInterrupt):
-        simulate_together(plans[1:2], folders[1:2], listener=cut)
+        simulate_together(specs[1:2], folders[1:2], on_progress=cut)
     assert [RunFolder(folder).rounds_done for folder in folders] == [0, 5, 0]
-    for result, plan in zip(simulate_together(plans, folders, resume=True), plans, strict=True):
-        np.testing.assert_array_equal(losses(result), losses(alone(plan)))
+    for result, spec in zip(simulate_together(specs, folders, resume=True), specs, strict=True):
+        np.testing.assert_array_equal(losses(result), losses(alone(spec)))
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
@@ -130,26 +132,26 @@ def test_one_that_diverges_leaves_the_others_alone(
 ) -> None:
     """A proximal coefficient of 1e38 blows up in the second local step; its neighbours do not hear of it."""
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
-    plans = [plan(fedprox(mu=1e38), rate=10.0), *PLANS["number"][:2]]
+    specs = [spec(fedprox(mu=1e38), rate=10.0), *PLANS["number"][:2]]
     folders = [tmp_path / "wild", tmp_path / "calm", tmp_path / "steady"]
-    wild, *others = simulate_together(plans, folders)
+    wild, *others = simulate_together(specs, folders)
     assert isinstance(wild, DivergedError)
-    for other, lone in zip(others, plans[1:], strict=True):
+    for other, lone in zip(others, specs[1:], strict=True):
         np.testing.assert_allclose(losses(other), losses(alone(lone)), rtol=1e-4)
     manifest = RunFolder(folders[0]).manifest
     assert manifest["status"] == "diverged"
     assert {"smallest_e", "assumption_holds", "largest_staleness"} <= set(manifest["availability"])
     assert RunFolder(folders[1]).finished
     assert RunFolder(folders[2]).finished
-    again, *_ = simulate_together(plans, folders, resume=True)
+    again, *_ = simulate_together(specs, folders, resume=True)
     assert str(again) == str(wild)
     with pytest.raises(DivergedError, match="not finite"):
-        alone(plans[0])
+        alone(specs[0])
 
 
 def test_each_plan_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    plans = PLANS["availability"]
+    specs = PLANS["availability"]
     for outs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "a"]):
-        with pytest.raises(ConfigError, match="outs: 2 plans need as many folders"):
-            simulate_together(plans, outs)
+        with pytest.raises(ConfigError, match="outs: 2 specs need as many folders"):
+            simulate_together(specs, outs)
     assert simulate_together([]) == []

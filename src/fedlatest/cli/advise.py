@@ -13,9 +13,9 @@ from fedlatest.cli.app import app, out, use_device
 from fedlatest.cli.progress import Loading
 from fedlatest.cli.run import recipe_named
 from fedlatest.errors import ConfigError
-from fedlatest.experiments import Dealer, Experiment
+from fedlatest.experiments import Experiment, FederationBuilder
 from fedlatest.experiments.estimates import estimate
-from fedlatest.simulation.plan import cohort_size
+from fedlatest.simulation.experiment_spec import cohort_size
 from fedlatest.theory import Problem
 from fedlatest.theory.advice import Advice, Setting
 from fedlatest.theory.advice import advise as advise_on
@@ -104,21 +104,21 @@ def _from_recipe(
         raise ConfigError(f"algorithm={experiment.values['algorithm']}: the theorems are about fedlaavg")
     use_device("cpu")
     with Loading() as loading:
-        dealer = Dealer(recipe_named(name).load(data, listener=loading.hear))
-    plan = experiment.plan(dealer)
-    found = plan.availability.assumption(plan.rounds)
-    guess = estimate(plan)
+        builder = FederationBuilder(recipe_named(name).load(data, on_progress=loading.hear))
+    spec = experiment.spec(builder)
+    found = spec.availability.assumption(spec.rounds)
+    guess = estimate(spec)
     problem = Problem(*(own if own is not None else guessed for own, guessed in zip(given, guess.problem, strict=True)))
     setting = Setting(
-        plan.federation.num_clients,
-        plan.training.cohort_size,
+        spec.federation.num_clients,
+        spec.training.cohort_size,
         _measured_e(found, f"recipe {name}"),
-        plan.rounds,
-        plan.training.num_local_steps,
+        spec.rounds,
+        spec.training.num_local_steps,
     )
     guessed = frozenset(name for name, own in given._asdict().items() if own is None)
     note = guess.words(guessed) if guessed else ""
-    step = plan.training.learning_rate if learning_rate is None else learning_rate
+    step = spec.training.learning_rate if learning_rate is None else learning_rate
     return Known(setting, "measured", problem.smoothness, problem, step, note, guessed)
 
 

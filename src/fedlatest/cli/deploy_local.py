@@ -59,7 +59,7 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
         if request.app is None and not app.exists():
             write_app(app)
         with Board(federation, rounds) as board, federation:
-            view = conduct(federation, config, attendance=attendance, chaos=chaos, listener=board.hear)
+            view = conduct(federation, config, attendance=attendance, chaos=chaos, on_progress=board.hear)
     _summarise(request, view, chaos)
 
 

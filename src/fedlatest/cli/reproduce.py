@@ -16,7 +16,7 @@ from fedlatest.cli.progress import Loading, ManyBars, Stop, duration
 from fedlatest.cli.report import write_report
 from fedlatest.cli.run import refuse_a_run_at, show_notes
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.experiments import Dealer, Experiment
+from fedlatest.experiments import Experiment, FederationBuilder
 from fedlatest.experiments.parallel_runs import (
     Job,
     News,
@@ -101,14 +101,14 @@ def _run(
 ) -> None:
     """Run what is missing: side by side on an accelerator, in processes on a CPU."""
     with Loading() as loading:
-        dealer = Dealer(reproduction.load(data, listener=loading.hear))
+        builder = FederationBuilder(reproduction.load(data, on_progress=loading.hear))
     for experiment in experiments:
-        dealer.deal(experiment.values)
-    show_notes(dealer.notes)
+        builder.build(experiment.values)
+    show_notes(builder.notes)
     folders = [root / experiment.name for experiment in experiments]
     accelerated = jax.default_backend() != "cpu"
     if accelerated:
-        jobs = side_by_side(experiments, folders, dealer)
+        jobs = side_by_side(experiments, folders, builder)
     else:
         jobs = [Job((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
     with Stop() as stop, ManyBars(jobs) as bars:
@@ -122,7 +122,7 @@ def _run(
 
         try:
             if accelerated:
-                run_side_by_side(jobs, dealer, seeds, hear)
+                run_side_by_side(jobs, builder, seeds, hear)
             else:
                 run_in_processes(jobs, partial(reproduction.load, data), seeds, hear, num_workers=num_workers)
         except KeyboardInterrupt:

@@ -14,12 +14,12 @@ from rich.text import Text
 from fedlatest.cli.app import app, err, out, use_device
 from fedlatest.cli.progress import Bars, Loading, Stop
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.experiments import RECIPES, Dealer, Recipe
+from fedlatest.experiments import RECIPES, FederationBuilder, Recipe
 from fedlatest.experiments.settings import CHOICES, keywords
 from fedlatest.report import RunRecord, draw_curves, draw_sleep, has_sleep, read_runs
 from fedlatest.reproduction.papers import REPRODUCTIONS
 from fedlatest.runs import RunFolder
-from fedlatest.simulation import Plan, simulate_plan
+from fedlatest.simulation import ExperimentSpec, simulate_spec
 from fedlatest.simulation import Progress as Heard
 
 
@@ -61,15 +61,15 @@ def run(
     numbers = _seeds(seed, seeds)
     use_device(device)
     with Loading() as loading:
-        dealer = Dealer(chosen.load(data, listener=loading.hear))
-    plans = [experiment.plan(dealer, numbers) for experiment in experiments]  # complains about nonsense early
-    show_notes(dealer.notes)
+        builder = FederationBuilder(chosen.load(data, on_progress=loading.hear))
+    specs = [experiment.spec(builder, numbers) for experiment in experiments]  # complains about nonsense early
+    show_notes(builder.notes)
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     _refuse_what_is_in_the_way(root, folders, allowed=resume or force)
     options = {"resume": resume, "force": force, "tensorboard": tensorboard}
     try:
-        _run_all([experiment.name for experiment in experiments], plans, folders, options)
+        _run_all([experiment.name for experiment in experiments], specs, folders, options)
     except KeyboardInterrupt:
         again = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; the same command {again} goes on from the last checkpoint in {root}", soft_wrap=True)
@@ -77,11 +77,11 @@ def run(
     _show(folders, root / "figure.png")
 
 
-def _run_all(names: list[str], plans: list[Plan], folders: list[Path], options: dict[str, Any]) -> None:
+def _run_all(names: list[str], specs: list[ExperimentSpec], folders: list[Path], options: dict[str, Any]) -> None:
     """Run one experiment after the other, each with its progress bar and figure."""
     with Stop() as stop, Bars() as bars:
-        for name, plan, folder in zip(names, plans, folders, strict=True):
-            bars.begin(name, plan.rounds)
+        for name, spec, folder in zip(names, specs, folders, strict=True):
+            bars.begin(name, spec.rounds)
             rest = folders[1:] if options["force"] and folder == folders[0] else []
 
             def listen(heard: Heard, rest: list[Path] = rest) -> None:
@@ -91,7 +91,7 @@ def _run_all(names: list[str], plans: list[Plan], folders: list[Path], options: 
                 if stop.asked:
                     raise KeyboardInterrupt
 
-            simulate_plan(plan, folder, listener=listen, **options)
+            simulate_spec(spec, folder, on_progress=listen, **options)
             [record] = read_runs([folder])
             draw_curves([record], folder / "figure.png")
             if has_sleep(record):

@@ -81,7 +81,7 @@ class Attendance:
                 node.away()
 
 
-Listener = Callable[[JobView, list[Event]], None]
+ProgressCallback = Callable[[JobView, list[Event]], None]
 _TICK = 0.1
 _SECOND_LOOK = 0.5  # seconds: the log of a run may end a moment before its SuperLink is seen to be dead
 _FAREWELL = 20.0  # seconds for the app to end after its last event
@@ -93,12 +93,12 @@ def conduct(
     *,
     attendance: Attendance | None = None,
     chaos: Chaos | None = None,
-    listener: Listener | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> JobView:
     """Run the job until it is finished: in a new run each time that the SuperLink has died.
 
-    Events from before are taken in first, so a job that was cut goes on. `listener` hears what is new, several times a
-    second. An app that fails while its SuperLink is well raises `DeploymentError`, with the end of its log.
+    Events from before are taken in first, so a job that was cut goes on. `on_progress` hears what is new, several times
+    a second. An app that fails while its SuperLink is well raises `DeploymentError`, with the end of its log.
     """
     reader, view, chaos = EventReader(federation.job / "events.jsonl"), JobView(), chaos or Chaos()
     for event in reader.new():
@@ -117,8 +117,8 @@ def conduct(
         if ended and not view.finished:
             _find_out_why(federation)
         chaos.act(federation)
-        if listener:
-            listener(view, events)
+        if on_progress:
+            on_progress(view, events)
         time.sleep(_TICK)
     _let_it_end(federation)
     federation.note("finished", kills=len(chaos.done), kills_left=len(chaos.left))

@@ -15,7 +15,7 @@ Data = Samples | TweetSet
 FOR_TEXTS = {"partition": "account", "model": "lstm"}
 
 
-class Dealt(NamedTuple):
+class BuiltFederation(NamedTuple):
     """A federation, and what goes with it."""
 
     federation: Federation
@@ -25,50 +25,52 @@ class Dealt(NamedTuple):
     notes: tuple[str, ...] = ()  # what a user should know of it
 
 
-class Dealer:
+class FederationBuilder:
     """Deals data to clients, once for all experiments that deal alike: they then share one Federation."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
-        self._dealt: dict[tuple[Any, ...], Dealt] = {}
+        self._built: dict[tuple[Any, ...], BuiltFederation] = {}
 
-    def deal(self, values: Mapping[str, Any]) -> Dealt:
+    def build(self, values: Mapping[str, Any]) -> BuiltFederation:
         """What the values name."""
         if values["partition_seed"] < 0:
             raise ConfigError(f"partition_seed={values['partition_seed']}: must be 0 or larger")
         _check_kind(self.data, values)
         keys = ("partition", "num_clients", "partition_seed", *keywords_of("partition", values))
         how = tuple(values[key] for key in keys)
-        if how not in self._dealt:
+        if how not in self._built:
             if isinstance(self.data, TweetSet):
-                self._dealt[how] = _deal_tweets(self.data, values)
+                self._built[how] = _build_from_tweets(self.data, values)
             else:
-                self._dealt[how] = _deal_samples(self.data, values)
-        return self._dealt[how]
+                self._built[how] = _build_from_samples(self.data, values)
+        return self._built[how]
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of what was dealt."""
-        return list(dict.fromkeys(note for dealt in self._dealt.values() for note in dealt.notes))
+        """What a user should know of what was built."""
+        return list(dict.fromkeys(note for built in self._built.values() for note in built.notes))
 
 
-def _deal_samples(samples: Samples, values: Mapping[str, Any]) -> Dealt:
+def _build_from_samples(samples: Samples, values: Mapping[str, Any]) -> BuiltFederation:
     num_clients, seed = values["num_clients"], values["partition_seed"]
     partition = make("partition", values, labels=samples.labels, num_clients=num_clients, seed=seed)
     federation = samples.deal(partition)
     clients = Clients(federation.client_labels(), federation.num_labels, seed)
     sizes = {"num_features": samples.features.shape[1], "num_classes": federation.num_labels}
-    return Dealt(federation, clients, sizes, softmax_cross_entropy)
+    return BuiltFederation(federation, clients, sizes, softmax_cross_entropy)
 
 
-def _deal_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> Dealt:
+def _build_from_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> BuiltFederation:
     num_clients, seed = values["num_clients"], values["partition_seed"]
     deal = make("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
     federation = tweet_federation(tweet_set, deal)
     sent = np.split(deal.sent, deal.offsets[1:-1])
     clients = Clients(federation.client_labels(), federation.num_labels, seed, sent)
     sizes = {"num_features": tweet_set.vectors.shape[1]}
-    return Dealt(federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, deal, num_clients)))
+    return BuiltFederation(
+        federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, deal, num_clients))
+    )
 
 
 def _notes(tweet_set: TweetSet, deal: Deal, num_clients: int) -> Iterator[str]:

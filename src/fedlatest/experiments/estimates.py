@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlatest.simulation import Plan
+from fedlatest.simulation import ExperimentSpec
 from fedlatest.simulation.local_training import batch_rows, place
 from fedlatest.simulation.storage import expand
 from fedlatest.streams import Purpose, bits
@@ -43,19 +43,19 @@ class Estimates(NamedTuple):
         )
 
 
-def estimate(plan: Plan) -> Estimates:
-    """Look at some clients, spread evenly, with the plan's model, loss and batches."""
-    samples = place(plan.federation)
-    number = min(NUM_CLIENTS, plan.federation.num_clients)
-    chosen = np.unique(np.linspace(0, plan.federation.num_clients - 1, number).round().astype(np.int32))
-    params = plan.model.init(jax.random.key(bits(plan.seeds[0], Purpose.INITIAL_MODEL)))
-    batch_size, seed = plan.training.batch_size, jnp.uint32(plan.seeds[0])
+def estimate(spec: ExperimentSpec) -> Estimates:
+    """Look at some clients, spread evenly, with the spec's model, loss and batches."""
+    samples = place(spec.federation)
+    number = min(NUM_CLIENTS, spec.federation.num_clients)
+    chosen = np.unique(np.linspace(0, spec.federation.num_clients - 1, number).round().astype(np.int32))
+    params = spec.model.init(jax.random.key(bits(spec.seeds[0], Purpose.INITIAL_MODEL)))
+    batch_size, seed = spec.training.batch_size, jnp.uint32(spec.seeds[0])
 
     def loss(params: Any, client: jax.Array, rows: jax.Array) -> jax.Array:
         """f_i on some of its samples: w_i N times their mean loss, as the paper scales it."""
         features, labels = jax.tree.map(lambda leaf: leaf[rows], (samples.features, samples.labels))
-        outputs = plan.model.apply(params, expand(features, samples.table))
-        return samples.weights[client] * jnp.mean(plan.loss.per_sample(outputs, labels))
+        outputs = spec.model.apply(params, expand(features, samples.table))
+        return samples.weights[client] * jnp.mean(spec.loss.per_sample(outputs, labels))
 
     def rows_of(client: jax.Array, num_batches: int, size: int) -> jax.Array:
         return batch_rows(samples, client, round=jnp.int32(0), seed=seed, num_steps=num_batches, batch_size=size)

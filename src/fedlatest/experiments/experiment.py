@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedlatest.data.progress import Listener
+from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
-from fedlatest.experiments.build_federation import Data, Dealer
+from fedlatest.experiments.build_federation import Data, FederationBuilder
 from fedlatest.experiments.settings import make, resolve
-from fedlatest.simulation import Plan, Result, Training, simulate_plan
-from fedlatest.simulation.plan import cohort_size
+from fedlatest.simulation import ExperimentSpec, Result, Training, simulate_spec
+from fedlatest.simulation.experiment_spec import cohort_size
 
 
 @dataclass(frozen=True)
@@ -20,34 +20,34 @@ class Experiment:
     name: str
     values: Mapping[str, Any]
 
-    def plan(self, dealer: Dealer, seeds: Sequence[int] = (0,)) -> Plan:
-        """The plan to simulate; nonsense among the values is complained about here."""
+    def spec(self, builder: FederationBuilder, seeds: Sequence[int] = (0,)) -> ExperimentSpec:
+        """The spec to simulate; nonsense among the values is complained about here."""
         values = self.values
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
-        dealt = dealer.deal(values)
-        return Plan(
-            federation=dealt.federation,
-            model=make("model", values, **dealt.sizes),
+        built = builder.build(values)
+        return ExperimentSpec(
+            federation=built.federation,
+            model=make("model", values, **built.sizes),
             algorithm=make("algorithm", values),
-            availability=make("availability", values, clients=dealt.clients),
+            availability=make("availability", values, clients=built.clients),
             training=Training(
-                cohort_size(dealt.federation.num_clients, None, values["participation"]),
+                cohort_size(built.federation.num_clients, None, values["participation"]),
                 values["local_steps"],
                 values["batch_size"],
                 values["learning_rate"],
             ),
-            loss=dealt.loss,
+            loss=built.loss,
             rounds=values["rounds"],
             evaluate_every=values["evaluate_every"],
             seeds=tuple(seeds),
             config=dict(values),
-            notes=dealt.notes,
+            notes=built.notes,
         )
 
     def run(self, data: Data, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:
-        """Simulate; the options are those of `simulate` (resume, force, listener, ...)."""
-        return simulate_plan(self.plan(Dealer(data), seeds), out, **options)
+        """Simulate; the options are those of `simulate` (resume, force, on_progress, ...)."""
+        return simulate_spec(self.spec(FederationBuilder(data), seeds), out, **options)
 
     def with_values(self, **changes: Any) -> "Experiment":
         """The same experiment with some values changed."""
@@ -55,9 +55,9 @@ class Experiment:
 
 
 class Load(Protocol):
-    """Loads a data set from a folder that may have been named; a listener hears how far that is."""
+    """Loads a data set from a folder that may have been named; a on_progress hears how far that is."""
 
-    def __call__(self, folder: Path | None, *, listener: Listener | None = None) -> Data:
+    def __call__(self, folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Data:
         """The data."""
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.data import Samples, load_mnist
-from fedlatest.data.progress import Listener
+from fedlatest.data.progress import ProgressCallback
 from fedlatest.experiments.experiment import Experiment, Recipe, resolve_with_everyone
 
 DEFAULTS: dict[str, Any] = {
@@ -30,8 +30,8 @@ def _experiments(overrides: list[str]) -> list[Experiment]:
     return [Experiment(values["algorithm"], values)]
 
 
-def _load(folder: Path | None, *, listener: Listener | None = None) -> Samples:
-    del listener  # MNIST is small
+def _load(folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Samples:
+    del on_progress  # MNIST is small
     return load_mnist(folder)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fedlatest.errors import DivergedError, FedlatestError
-from fedlatest.experiments.build_federation import Data, Dealer
+from fedlatest.experiments.build_federation import Data, FederationBuilder
 from fedlatest.experiments.experiment import Experiment
 from fedlatest.simulation import Progress, simulate_together
 
@@ -44,14 +44,14 @@ Hear = Callable[[News], None]
 """Hears news of a job; may raise KeyboardInterrupt, upon which everything is checkpointed and stopped."""
 
 
-def run_side_by_side(jobs: Sequence[Job], dealer: Dealer, seeds: Sequence[int], hear: Hear) -> None:
+def run_side_by_side(jobs: Sequence[Job], builder: FederationBuilder, seeds: Sequence[int], hear: Hear) -> None:
     """Run jobs one after the other, the experiments of each in one program."""
     for number, job in enumerate(jobs):
 
         def tell(round: int, number: int = number) -> None:
             hear(News(number, round))
 
-        hear(News(number, *_play(job, dealer, seeds, tell)))
+        hear(News(number, *_play(job, builder, seeds, tell)))
 
 
 def run_in_processes(
@@ -70,9 +70,9 @@ def run_in_processes(
                     busy.remove(connection)
 
 
-def side_by_side(experiments: Sequence[Experiment], folders: Sequence[Path], dealer: Dealer) -> list[Job]:
+def side_by_side(experiments: Sequence[Experiment], folders: Sequence[Path], builder: FederationBuilder) -> list[Job]:
     """Jobs of experiments that share a compiled program."""
-    programs = {experiment.name: experiment.plan(dealer).program for experiment in experiments}
+    programs = {experiment.name: experiment.spec(builder).program for experiment in experiments}
     numbers = {program: number for number, program in enumerate(dict.fromkeys(programs.values()))}
     pairs = sorted(zip(experiments, folders, strict=True), key=lambda pair: numbers[programs[pair[0].name]])
     return [
@@ -88,21 +88,21 @@ def default_workers() -> int:
 
 
 def _play(
-    job: Job, dealer: Dealer, seeds: Sequence[int], tell: Callable[[int], None]
+    job: Job, builder: FederationBuilder, seeds: Sequence[int], tell: Callable[[int], None]
 ) -> tuple[int, bool, dict[str, str]]:
     """Run what is missing of a job; yields (rounds, True, what diverged)."""
-    plans = [experiment.plan(dealer, seeds) for experiment in job.experiments]
+    specs = [experiment.spec(builder, seeds) for experiment in job.experiments]
 
     def listen(progress: Progress) -> None:
         tell(progress.round)
 
-    results = simulate_together(plans, job.folders, resume=True, listener=listen)
+    results = simulate_together(specs, job.folders, resume=True, on_progress=listen)
     diverged = {
         experiment.name: str(result)
         for experiment, result in zip(job.experiments, results, strict=True)
         if isinstance(result, DivergedError)
     }
-    return plans[0].rounds, True, diverged
+    return specs[0].rounds, True, diverged
 
 
 @contextmanager
@@ -139,9 +139,9 @@ def _work(connection: Connection, load: Callable[[], Data], seeds: list[int], pr
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     try:
-        dealer = Dealer(load())
+        builder = FederationBuilder(load())
         while "job" in (order := _receive(connection)):
-            _take(connection, order, dealer, seeds)
+            _take(connection, order, builder, seeds)
     except (KeyboardInterrupt, EOFError, ConnectionError):
         return
     except (FedlatestError, OSError) as error:
@@ -159,7 +159,7 @@ def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
-def _take(connection: Connection, order: Mapping[str, Any], dealer: Dealer, seeds: list[int]) -> None:
+def _take(connection: Connection, order: Mapping[str, Any], builder: FederationBuilder, seeds: list[int]) -> None:
     experiments = tuple(Experiment(name, values) for name, values in order["experiments"])
     job = Job(experiments, tuple(map(Path, order["folders"])))
 
@@ -168,7 +168,7 @@ def _take(connection: Connection, order: Mapping[str, Any], dealer: Dealer, seed
         if connection.poll():  # anything said to a worker at work is to stop
             raise KeyboardInterrupt
 
-    _send(connection, News(order["job"], *_play(job, dealer, seeds, tell))._asdict())
+    _send(connection, News(order["job"], *_play(job, builder, seeds, tell))._asdict())
 
 
 def _news(connection: Connection) -> News:

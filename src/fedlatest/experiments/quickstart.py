@@ -5,7 +5,7 @@ from typing import Any
 
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.data import Samples, load_digits
-from fedlatest.data.progress import Listener
+from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.experiment import Experiment, Recipe, key_of
 from fedlatest.experiments.settings import keywords, resolve
@@ -43,8 +43,8 @@ def _concerns(algorithm: str, key: str) -> bool:
     return not owners or algorithm in owners
 
 
-def _load(folder: Path | None, *, listener: Listener | None = None) -> Samples:
-    del listener  # nothing to wait for
+def _load(folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Samples:
+    del on_progress  # nothing to wait for
     if folder is not None:
         raise ConfigError(f"data={folder}: quickstart brings its own data; leave --data out")
     return load_digits()

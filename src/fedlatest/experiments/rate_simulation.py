@@ -25,7 +25,7 @@ from fedlatest.algorithms import fedlaavg
 from fedlatest.availability import diurnal
 from fedlatest.errors import ConfigError
 from fedlatest.simulation.iterates import Follow, equal_clients, follower
-from fedlatest.simulation.local_training import Placed
+from fedlatest.simulation.local_training import DeviceData
 from fedlatest.simulation.rounds import Lane, Rules, State, start
 from fedlatest.theory import Bound, Problem, needed_rounds, staleness_bound, step_size, theorem3
 
@@ -161,7 +161,7 @@ def _program(num_clients: int, kind: Kind) -> tuple[Rules, Follow]:
         del labels
         return jnp.mean(jnp.sum(per_coordinate(x - features["centre"]) + features["sign"] * x, axis=-1))
 
-    def look(samples: Placed, state: State) -> dict[str, jax.Array]:
+    def look(samples: DeviceData, state: State) -> dict[str, jax.Array]:
         """||grad f||^2, and the largest ||grad f_i||^2: the signs cancel within a client."""
         local = slope(state.server.params - samples.features["centre"][samples.starts])  # [N, d]
         return {"global": jnp.sum(jnp.mean(local, axis=0) ** 2), "local": jnp.max(jnp.sum(local**2, axis=1))}
@@ -170,7 +170,7 @@ def _program(num_clients: int, kind: Kind) -> tuple[Rules, Follow]:
     return rules, follower(rules, look)
 
 
-def _clients(setting: RateSetting) -> tuple[Placed, Floats]:
+def _clients(setting: RateSetting) -> tuple[DeviceData, Floats]:
     """The clients' samples, and their centres [N, d]; the same for every seed."""
     rng = np.random.default_rng(setting.num_clients)
     kinds = np.where(np.arange(setting.num_clients) % 2 == 0, 1.0, -1.0)[:, None]

@@ -20,7 +20,7 @@ from fedlatest.flower.recorded_availability import attendance_table
 from fedlatest.flower.round_outcome import Tally
 from fedlatest.ledger import Ledger
 from fedlatest.runs import ClientRecord, Row, RunFolder
-from fedlatest.runs.array_files import save_tree
+from fedlatest.runs.array_files import save_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, pack, save_clients
 from fedlatest.runs.clients import save as save_participation
 from fedlatest.runs.metrics import read_metrics, write_metrics
@@ -80,7 +80,7 @@ class JobRecord:
     def finish(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
         """Export the model, and say who took part and who was there."""
         exported = {name: np.asarray(array)[None] for name, array in model.items()}
-        save_tree(self.folder / "model.safetensors", exported, {"job": self.ledger.job})
+        save_arrays(self.folder / "model.safetensors", exported, {"job": self.ledger.job})
         here = attendance_table(self.ledger.database)
         took_part = attendance_table(self.ledger.database, took_part=True)
         numbers = np.broadcast_to(np.arange(took_part.shape[1]), took_part.shape)

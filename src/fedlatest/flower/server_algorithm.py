@@ -20,7 +20,7 @@ from fedlatest.ledger.fixed_point import from_units
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
 from fedlatest.ledger.membership import Member
-from fedlatest.runs.array_files import named_leaves
+from fedlatest.trees import named_leaves
 
 PART = "update"
 FIXED = "fixed "  # what the names of arrays begin with that are not trained

@@ -3,7 +3,6 @@
 from fedlatest.runs.clients import ClientRecord, Participation
 from fedlatest.runs.metrics import LabelAccuracy, LabelRow, Metrics, Row
 from fedlatest.runs.run_folder import RunFolder, find_runs, read_manifest
-from fedlatest.simulation.trained_model import TrainedModel, load_model
 
 __all__ = [
     "ClientRecord",
@@ -13,8 +12,6 @@ __all__ = [
     "Participation",
     "Row",
     "RunFolder",
-    "TrainedModel",
     "find_runs",
-    "load_model",
     "read_manifest",
 ]

@@ -1,4 +1,4 @@
-"""Trees of arrays and named arrays, in formats that never execute code."""
+"""Named arrays on disk, in formats that never execute code."""
 
 import zipfile
 import zlib
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
@@ -15,23 +14,10 @@ from fedlatest.errors import RunFolderError
 from fedlatest.files import write_atomically
 
 
-def save_tree(path: Path, tree: Any, metadata: Mapping[str, str]) -> None:
-    """Save a tree of arrays under the names of its paths, atomically."""
-    arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(tree).items()}
-    write_atomically(path, lambda draft: safetensors.numpy.save_file(arrays, draft, dict(metadata)))
-
-
-def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
-    """Load a tree saved by `save_tree` into the structure of `like`; names, shapes and types must agree."""
-    arrays, metadata = load_arrays(path)
-    wanted = named_leaves(like)
-    for name, leaf in wanted.items():
-        found = arrays.get(name)
-        if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
-            seen = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            raise RunFolderError(f"{path}: holds {seen} for {name}, expected {leaf.dtype}{list(leaf.shape)}")
-    leaves = [arrays[name] for name in wanted]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), metadata
+def save_arrays(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Save named arrays and some metadata as a safetensors file, atomically."""
+    content = {name: np.asarray(array) for name, array in arrays.items()}
+    write_atomically(path, lambda draft: safetensors.numpy.save_file(content, draft, dict(metadata)))
 
 
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
@@ -72,9 +58,3 @@ def load_metadata(path: Path) -> dict[str, str]:
             return dict(file.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
-
-
-def named_leaves(tree: Any) -> dict[str, Any]:
-    """Leaves by the path that leads to them, such as `server.params.weight`."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}

@@ -18,7 +18,7 @@ from typing import Any
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.files import DRAFT, release_lock, sync, take_lock, write_text
 from fedlatest.runs import clients as who
-from fedlatest.runs.array_files import load_metadata, load_tree, save_tree
+from fedlatest.runs.array_files import load_arrays, load_metadata, save_arrays
 from fedlatest.runs.clients import ClientRecord, Participation, load_clients, save_clients
 from fedlatest.runs.metrics import (
     LabelAccuracy,
@@ -139,29 +139,29 @@ class RunFolder:
         """Keep who took part in a block of rounds, until the next checkpoint writes it."""
         self._pending.append(cohorts)
 
-    def checkpoint(self, state: Any, *, round: int, seconds: float) -> None:
+    def checkpoint(self, arrays: Mapping[str, Any], *, round: int, seconds: float) -> None:
         """Save everything needed to go on from `round`; the participation part is written first."""
         self._write_pending(round)
         for name in ("metrics.csv", "labels.csv"):
             if (self / name).is_file():
                 sync(self / name)
-        save_tree(self / "checkpoint.safetensors", state, {"round": str(round), "seconds": repr(seconds)})
+        save_arrays(self / "checkpoint.safetensors", arrays, {"round": str(round), "seconds": repr(seconds)})
 
-    def restore(self, like: Any) -> tuple[Any, int, float] | None:
-        """The last checkpoint as (state, round, seconds), and the records cut back to it; None if there is none."""
+    def restore(self) -> tuple[dict[str, Any], int, float] | None:
+        """The last checkpoint as (arrays, round, seconds), and the records cut back to it; None if there is none."""
         path = self / "checkpoint.safetensors"
-        state, round, seconds = None, 0, 0.0
+        arrays, round, seconds = None, 0, 0.0
         if path.is_file():
-            state, metadata = load_tree(path, like)
+            arrays, metadata = load_arrays(path)
             round, seconds = int(metadata["round"]), float(metadata["seconds"])
-        kept = [row for row in read_metrics(self / "metrics.csv").rows if state is not None and row.round <= round]
+        kept = [row for row in read_metrics(self / "metrics.csv").rows if arrays is not None and row.round <= round]
         write_metrics(self / "metrics.csv", kept)
         if (self / "labels.csv").is_file():
-            cut_labels(self / "labels.csv", last_round=-1 if state is None else round)
+            cut_labels(self / "labels.csv", last_round=-1 if arrays is None else round)
         for part in self._parts():
-            if state is None or int(part.stem.split("-")[1]) > round:
+            if arrays is None or int(part.stem.split("-")[1]) > round:
                 part.unlink()
-        return None if state is None else (state, round, seconds)
+        return None if arrays is None else (arrays, round, seconds)
 
     @property
     def rounds_done(self) -> int:
@@ -174,12 +174,12 @@ class RunFolder:
         ended = {"status": "diverged", "diverged": message, "rounds_done": round}
         write_text(self / MANIFEST, _as_json({**self.manifest, **ended, **(facts or {})}))
 
-    def finish(self, params: Any, *, round: int, facts: Mapping[str, Any]) -> None:
+    def finish(self, params: Mapping[str, Any], *, round: int, facts: Mapping[str, Any]) -> None:
         """Save the final models, put the participation together, and mark the run finished."""
         self._write_pending(round)
         who.save(self / "participation.npz", who.join([who.load(part) for part in self._parts()]))
         manifest = self.manifest
-        save_tree(self / "model.safetensors", params, {"config": json.dumps(manifest["config"])})
+        save_arrays(self / "model.safetensors", params, {"config": json.dumps(manifest["config"])})
         text = _as_json({**manifest, "status": "finished", **facts})
         write_text(self / MANIFEST, text)
         self.tidy()

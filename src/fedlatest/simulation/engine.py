@@ -18,7 +18,7 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model
 from fedlatest.simulation.evaluation import Score, evaluate
-from fedlatest.simulation.local_training import Placed, place
+from fedlatest.simulation.local_training import DeviceData, place
 from fedlatest.simulation.rounds import NEVER, Lane, Record, Rules, State, average_error, play_block, start
 from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits
@@ -174,7 +174,9 @@ class Engine:
         together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
         return jax.vmap(lambda params: start(self.rules, params, self.federation.num_clients))(together)
 
-    def _play(self, samples: Placed, lanes: Lane, *, state: State, num_rounds: int, size: int) -> tuple[State, Record]:
+    def _play(
+        self, samples: DeviceData, lanes: Lane, *, state: State, num_rounds: int, size: int
+    ) -> tuple[State, Record]:
         play = partial(play_block, self.rules, samples, num_rounds=num_rounds)
         if size > 1:
             axes = (0, None if self.groups[0].one_availability else 0, 0, 0, 0)
@@ -183,7 +185,7 @@ class Engine:
         outcome = play(lanes, jax.tree.map(lambda leaf: leaf[0], state))
         return jax.tree.map(lambda leaf: leaf[None], outcome)
 
-    def _score(self, samples: Placed, test: Any, state: State) -> Measured:
+    def _score(self, samples: DeviceData, test: Any, state: State) -> Measured:
         def measure(state: State) -> Measured:
             score = partial(evaluate, self.model.apply, self.loss, state.server.params, table=samples.table)
             on_train = score(samples.features, samples.labels)
@@ -240,10 +242,10 @@ def _bytes_there() -> int | None:
         return None
 
 
-_ON_DEVICE: WeakKeyDictionary[Federation, tuple[Placed, Any]] = WeakKeyDictionary()
+_ON_DEVICE: WeakKeyDictionary[Federation, tuple[DeviceData, Any]] = WeakKeyDictionary()
 
 
-def _placed(federation: Federation) -> tuple[Placed, Any]:
+def _placed(federation: Federation) -> tuple[DeviceData, Any]:
     """Training and test samples on the device, once per federation however many engines use it."""
     if federation not in _ON_DEVICE:
         test = jax.tree.map(jnp.asarray, (compact(federation.test_features), federation.test_labels))

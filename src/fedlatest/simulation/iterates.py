@@ -9,13 +9,13 @@ import numpy as np
 from jax import lax
 
 from fedlatest.algorithms.base import Params
-from fedlatest.simulation.local_training import Placed
+from fedlatest.simulation.local_training import DeviceData
 from fedlatest.simulation.rounds import Lane, Record, Rules, State, play_round
 
 ROUNDS_AT_ONCE = 256
 
-Look = Callable[[Placed, State], Any]
-Follow = Callable[[Placed, Lane, State, int], tuple[State, Any, Record]]
+Look = Callable[[DeviceData, State], Any]
+Follow = Callable[[DeviceData, Lane, State, int], tuple[State, Any, Record]]
 
 
 def follower(rules: Rules, look: Look) -> Follow:
@@ -26,7 +26,7 @@ def follower(rules: Rules, look: Look) -> Follow:
     """
 
     @jax.jit
-    def block(samples: Placed, lane: Lane, state: State, num_rounds: jax.Array) -> tuple[State, tuple[Any, Record]]:
+    def block(samples: DeviceData, lane: Lane, state: State, num_rounds: jax.Array) -> tuple[State, tuple[Any, Record]]:
         def step(state: State, number: jax.Array) -> tuple[State, tuple[Any, Record]]:
             after, record = play_round(rules, samples, lane, state)
             played = number < num_rounds
@@ -37,7 +37,7 @@ def follower(rules: Rules, look: Look) -> Follow:
 
     look_once = jax.jit(look)
 
-    def follow(samples: Placed, lane: Lane, state: State, rounds: int) -> tuple[State, Any, Record]:
+    def follow(samples: DeviceData, lane: Lane, state: State, rounds: int) -> tuple[State, Any, Record]:
         looks, records = [], []
         for first in range(0, rounds, ROUNDS_AT_ONCE):
             num_rounds = min(ROUNDS_AT_ONCE, rounds - first)
@@ -51,11 +51,11 @@ def follower(rules: Rules, look: Look) -> Follow:
     return follow
 
 
-def equal_clients(features: Any, num_clients: int) -> Placed:
+def equal_clients(features: Any, num_clients: int) -> DeviceData:
     """Clients of equal weight that hold equal parts of the samples, side by side; the samples have no labels."""
     num_samples = len(jax.tree.leaves(features)[0])
     each = num_samples // num_clients
-    return Placed(
+    return DeviceData(
         features=jax.tree.map(jnp.asarray, features),
         labels=jnp.zeros(num_samples, jnp.int32),
         starts=jnp.arange(num_clients, dtype=jnp.int32) * each,
@@ -66,7 +66,7 @@ def equal_clients(features: Any, num_clients: int) -> Placed:
     )
 
 
-def params_of(samples: Placed, state: State) -> Params:
+def params_of(samples: DeviceData, state: State) -> Params:
     """A look at the model itself."""
     del samples
     return state.server.params

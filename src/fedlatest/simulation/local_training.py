@@ -15,7 +15,7 @@ from fedlatest.streams import Purpose, bits, permute
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
 
 
-class Placed(NamedTuple):
+class DeviceData(NamedTuple):
     """A federation on the device: samples in client order, and where each client's begin."""
 
     features: Any  # [samples, ...], compact
@@ -27,11 +27,11 @@ class Placed(NamedTuple):
     table: jax.Array | None  # [words, dimensions] where samples are texts
 
 
-def place(federation: Federation) -> Placed:
+def place(federation: Federation) -> DeviceData:
     """Put a federation on the device, each client's samples side by side."""
     data = (compact(federation.features), federation.labels)
     features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), data)
-    return Placed(
+    return DeviceData(
         features,
         labels,
         starts=jnp.asarray(federation.offsets[:-1], jnp.int32),
@@ -43,7 +43,7 @@ def place(federation: Federation) -> Placed:
 
 
 def batch_rows(
-    samples: Placed, client: jax.Array, *, round: jax.Array, seed: jax.Array, num_steps: int, batch_size: int
+    samples: DeviceData, client: jax.Array, *, round: jax.Array, seed: jax.Array, num_steps: int, batch_size: int
 ) -> jax.Array:
     """[steps, batch] rows of one client's local batches.
 
@@ -61,7 +61,7 @@ def batch_rows(
 def train(
     algorithm: Algorithm,
     loss: LossOfBatch,
-    samples: Placed,
+    samples: DeviceData,
     broadcast: Params,
     memory: Contribution,
     rows: jax.Array,
@@ -76,7 +76,7 @@ def train(
 def descend(
     algorithm: Algorithm,
     loss: LossOfBatch,
-    samples: Placed,
+    samples: DeviceData,
     broadcast: Params,
     memory: Contribution,
     rows: jax.Array,

@@ -14,25 +14,26 @@ from fedlatest.availability.patterns import Windows
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import DivergedError
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
-from fedlatest.runs.array_files import load_tree
+from fedlatest.runs.array_files import load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, QUARTERS, edges, pack
 from fedlatest.runs.metrics import as_written
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Engine, Measured
-from fedlatest.simulation.plan import Plan
+from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.result import Result
 from fedlatest.simulation.rounds import Record
 from fedlatest.theory import staleness_bound
+from fedlatest.trees import from_named_leaves, named_leaves
 
 MOST_ROUNDS_LOOKED_AT = 10 * MOST_COLUMNS
 MOST_NAMED = 10  # clients that were never available, in a manifest
 
 
-class Book:
-    """The records of one plan; everything it is handed is of its own lanes, [seeds, ...]."""
+class RunRecorder:
+    """The records of one spec; everything it is handed is of its own lanes, [seeds, ...]."""
 
-    def __init__(self, plan: Plan, folder: RunFolder | None, tensorboard: Tensorboard | None) -> None:
-        self.plan, self.folder, self.tensorboard = plan, folder, tensorboard
+    def __init__(self, spec: ExperimentSpec, folder: RunFolder | None, tensorboard: Tensorboard | None) -> None:
+        self.spec, self.folder, self.tensorboard = spec, folder, tensorboard
         self.rows: list[Row] = []
         self.largest_staleness = 0
         self.result: Result | DivergedError | None = None
@@ -41,30 +42,33 @@ class Book:
         """Take the folder; a run that has come to its end is read back."""
         if self.folder is None:
             return
-        self.folder.begin(self.plan.manifest(engine), resume=resume, force=force)
+        self.folder.begin(self.spec.manifest(engine), resume=resume, force=force)
         if self.folder.finished:
             self.result = self._read_back()
         elif diverged := self.folder.manifest.get("diverged"):
             self.result = DivergedError(diverged)
-        elif not self.plan.algorithm.pooled and self.folder.clients() is None:
-            self.folder.describe(describe(self.plan))
+        elif not self.spec.algorithm.pooled and self.folder.clients() is None:
+            self.folder.describe(describe(self.spec))
 
     def restore(self, like: Any) -> tuple[Any, int, float] | None:
         """State, round and seconds at the last checkpoint."""
         if self.folder is None:
             return None
-        restored = self.folder.restore((like, jax.ShapeDtypeStruct((), jnp.int32)))
+        restored = self.folder.restore()
         self.rows = list(self.folder.metrics().rows)
         if restored is None:
             return None
-        (state, largest), round, seconds = restored
+        arrays, round, seconds = restored
+        expected = (like, jax.ShapeDtypeStruct((), jnp.int32))
+        source = self.folder / "checkpoint.safetensors"
+        state, largest = from_named_leaves(arrays, expected, source=source)
         self.largest_staleness = int(largest)
         return state, round, seconds
 
     def open_log(self, *, first_round: int) -> None:
         """Begin TensorBoard's log at a round."""
         if self.tensorboard and self.folder:
-            self.tensorboard.open(self.folder / "tensorboard", list(self.plan.seeds), first_round=first_round)
+            self.tensorboard.open(self.folder / "tensorboard", list(self.spec.seeds), first_round=first_round)
 
     def note(self, record: Record, num_clients: int) -> None:
         """Keep who took part in a block of rounds."""
@@ -75,7 +79,7 @@ class Book:
 
     def evaluated(self, round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
         """Keep an evaluation."""
-        new = _rows(self.plan.seeds, round, seconds, measured, record)
+        new = _rows(self.spec.seeds, round, seconds, measured, record)
         self.rows.extend(new)
         if self.folder:
             self.folder.record(new)
@@ -88,20 +92,22 @@ class Book:
     def checkpoint(self, state: Any, *, round: int, seconds: float) -> None:
         """Save everything needed to go on."""
         if self.folder:
-            self.folder.checkpoint((state, jnp.int32(self.largest_staleness)), round=round, seconds=seconds)
+            self.folder.checkpoint(
+                named_leaves((state, jnp.int32(self.largest_staleness))), round=round, seconds=seconds
+            )
 
     def diverged(self, error: DivergedError, *, round: int) -> None:
         """Close the book of a run that came to nothing."""
         self.result = error
         if self.folder:
-            seen = {**assumption_facts(self.plan), "largest_staleness": self.largest_staleness}
+            seen = {**assumption_facts(self.spec), "largest_staleness": self.largest_staleness}
             self.folder.give_up(str(error), round=round, facts={"availability": seen})
 
     def finish(self, params: Any, seconds: float, engine: Engine) -> None:
         """Close the book of a run that came to its end."""
         params = jax.tree.map(np.asarray, params)
         if self.folder:
-            self.folder.finish(params, round=self.plan.rounds, facts=self._facts(seconds, engine))
+            self.folder.finish(named_leaves(params), round=self.spec.rounds, facts=self._facts(seconds, engine))
         path = self.folder.path if self.folder else None
         self.result = Result(Metrics(self.rows), params, self.largest_staleness, path)
 
@@ -114,23 +120,24 @@ class Book:
 
     def _read_back(self) -> Result:
         assert self.folder is not None
-        like = jax.eval_shape(self.plan.model.init, jax.random.key(0))
-        seeds = len(self.plan.seeds)
+        like = jax.eval_shape(self.spec.model.init, jax.random.key(0))
+        seeds = len(self.spec.seeds)
         stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), like)
-        params, _ = load_tree(self.folder / "model.safetensors", stacked)
+        file = self.folder / "model.safetensors"
+        params = from_named_leaves(load_arrays(file)[0], stacked, source=file)
         self.folder.tidy()
         staleness = self.folder.manifest["availability"]["largest_staleness"]
         return Result(self.folder.metrics(), params, staleness, self.folder.path)
 
     def _label_rows(self, round: int, num_correct: npt.ArrayLike) -> list[LabelRow]:
         num_correct = np.asarray(num_correct)
-        held = np.bincount(self.plan.federation.test_labels, minlength=num_correct.shape[-1])
+        held = np.bincount(self.spec.federation.test_labels, minlength=num_correct.shape[-1])
         shares = np.where(held > 0, num_correct / np.maximum(held, 1), np.nan)
-        return [LabelRow(seed, round, share) for seed, share in zip(self.plan.seeds, shares, strict=True)]
+        return [LabelRow(seed, round, share) for seed, share in zip(self.spec.seeds, shares, strict=True)]
 
     def _facts(self, seconds: float, engine: Engine) -> dict[str, Any]:
         """What the finished run says of availability: E, Lemma 1's bound where it applies, the staleness seen."""
-        about, algorithm = assumption_facts(self.plan), self.plan.algorithm
+        about, algorithm = assumption_facts(self.spec), self.spec.algorithm
         bound = None
         if about["smallest_e"] is not None and algorithm.oldest_first:
             num_clients, cohort_size = engine.federation.num_clients, engine.rules.cohort_size
@@ -139,25 +146,25 @@ class Book:
         return {"seconds": round(seconds, 3), "availability": {**about, **seen}}
 
 
-def assumption_facts(plan: Plan) -> dict[str, Any]:
+def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
     """Whether Assumption 4 holds over the run for every seed, with which E, and if not, who was never available."""
-    if plan.algorithm.pooled:  # no client can be away
+    if spec.algorithm.pooled:  # no client can be away
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
-    found = [plan.availability.assumption(plan.rounds, seed) for seed in plan.seeds]
+    found = [spec.availability.assumption(spec.rounds, seed) for seed in spec.seeds]
     never = np.unique(np.concatenate([each.never_available for each in found]))
     return {
         "smallest_e": None if never.size else max(each.smallest_e for each in found if each.smallest_e is not None),
         "assumption_holds": never.size == 0,
         "num_never_available": never.size,
-        "never_available": plan.federation.ids[never[:MOST_NAMED]].tolist(),
+        "never_available": spec.federation.ids[never[:MOST_NAMED]].tolist(),
     }
 
 
-def describe(plan: Plan) -> ClientRecord:
+def describe(spec: ExperimentSpec) -> ClientRecord:
     """Who the clients are, and a picture of when they are available (of the first seed)."""
-    federation, rounds = plan.federation, plan.rounds
+    federation, rounds = spec.federation, spec.rounds
     labels = federation.client_labels() if federation.has_classes else np.zeros(federation.num_clients, np.int64)
-    clock = _by_the_clock(plan)
+    clock = _by_the_clock(spec)
     begins = clock["window"][:, 0] if "window" in clock else np.zeros_like(labels)
     order = np.lexsort((begins, labels)).astype(np.int32)
     rows, columns = edges(federation.num_clients, MOST_ROWS), edges(rounds, MOST_COLUMNS)
@@ -165,18 +172,18 @@ def describe(plan: Plan) -> ClientRecord:
     column_of = np.searchsorted(columns, looked_at, side="right") - 1
     row_of = np.searchsorted(rows, np.arange(federation.num_clients), side="right") - 1
     here = np.zeros((len(rows) - 1, len(columns) - 1), np.float32)
-    arrays = jax.tree.map(jnp.asarray, (order, row_of.astype(np.int32), looked_at, np.uint32(plan.seeds[0])))
-    np.add.at(here.T, column_of, np.asarray(_count(plan.availability, *arrays, num_rows=len(rows) - 1)))
+    arrays = jax.tree.map(jnp.asarray, (order, row_of.astype(np.int32), looked_at, np.uint32(spec.seeds[0])))
+    np.add.at(here.T, column_of, np.asarray(_count(spec.availability, *arrays, num_rows=len(rows) - 1)))
     pairs = np.diff(rows)[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
     picture = np.round(255 * here / pairs).astype(np.uint8)
     who = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
     return who._replace(**clock)
 
 
-def _by_the_clock(plan: Plan) -> dict[str, Any]:
+def _by_the_clock(spec: ExperimentSpec) -> dict[str, Any]:
     """When clients' samples were made, and their windows of the day, where there is such a thing."""
     found: dict[str, Any] = {}
-    federation, availability = plan.federation, plan.availability
+    federation, availability = spec.federation, spec.availability
     if federation.second is not None:
         made = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
         owner = np.repeat(np.arange(federation.num_clients), federation.sizes)

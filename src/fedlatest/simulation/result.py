@@ -8,7 +8,7 @@ from fedlatest.runs import Metrics, Row
 
 
 class Progress(NamedTuple):
-    """What a listener hears before the first round and after each block; it may raise KeyboardInterrupt to stop."""
+    """What a on_progress hears before the first round and after each block; it may raise KeyboardInterrupt to stop."""
 
     round: int
     rounds: int

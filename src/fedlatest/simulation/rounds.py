@@ -23,7 +23,7 @@ from fedlatest.algorithms.base import (
     add,
 )
 from fedlatest.availability import Availability
-from fedlatest.simulation.local_training import LossOfBatch, Placed, batch_rows, train
+from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train
 
 NEVER = -1
 
@@ -71,7 +71,7 @@ class Record(NamedTuple):
     cohort: Cohort
 
 
-class Harvest(NamedTuple):
+class CohortSums(NamedTuple):
     """What training the cohort yields, summed up chunk by chunk."""
 
     memory: Contribution
@@ -93,12 +93,12 @@ def start(rules: Rules, params: Params, num_clients: int) -> State:
     )
 
 
-def play_block(rules: Rules, samples: Placed, lane: Lane, state: State, num_rounds: int) -> tuple[State, Record]:
+def play_block(rules: Rules, samples: DeviceData, lane: Lane, state: State, num_rounds: int) -> tuple[State, Record]:
     """`num_rounds` rounds in one program; records are stacked [rounds, ...]."""
     return lax.scan(lambda state, _: play_round(rules, samples, lane, state), state, length=num_rounds)
 
 
-def play_round(rules: Rules, samples: Placed, lane: Lane, state: State) -> tuple[State, Record]:
+def play_round(rules: Rules, samples: DeviceData, lane: Lane, state: State) -> tuple[State, Record]:
     """One round of any algorithm; samples and lane are arguments, never constants of the program."""
     round, num_clients = state.round, samples.ids.shape[0]
     available = lane.availability.available(round, lane.seed)
@@ -140,13 +140,15 @@ def average_error(state: State) -> jax.Array:
     return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(squared, state.total, state.memory)), jnp.float32(0)))
 
 
-def _train_cohort(rules: Rules, samples: Placed, lane: Lane, state: State, cohort: Cohort) -> tuple[Harvest, jax.Array]:
+def _train_cohort(
+    rules: Rules, samples: DeviceData, lane: Lane, state: State, cohort: Cohort
+) -> tuple[CohortSums, jax.Array]:
     """Train everyone in the cohort, `clients_at_once` at a time; also says whose contribution is not finite [K]."""
     nothing = _like_contribution(rules.algorithm, state.server.params)
     remembered, fresh = _split(nothing, rules.algorithm.remembers)
-    harvest = Harvest(state.memory, fresh, remembered)
+    harvest = CohortSums(state.memory, fresh, remembered)
 
-    def visit(harvest: Harvest, slots: Cohort) -> tuple[Harvest, jax.Array]:
+    def visit(harvest: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
         old = jax.tree.map(lambda leaf: leaf[slots.clients], harvest.memory)
         new = jax.vmap(lambda client, memory: _visit_client(rules, samples, lane, state, client, memory))(
             slots.clients, old
@@ -159,7 +161,7 @@ def _train_cohort(rules: Rules, samples: Placed, lane: Lane, state: State, cohor
         sums = add(harvest.fresh, _sum(_masked(slots.mask, fresh))), add(harvest.delta, _sum(change))
         sums = lax.optimization_barrier(sums)  # or XLA would sum twice, once to look for NaN
         broken = lax.cond(_finite(sums), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(new))
-        return Harvest(memory, *sums), slots.mask & broken
+        return CohortSums(memory, *sums), slots.mask & broken
 
     whole = len(cohort.clients) // rules.clients_at_once * rules.clients_at_once
     chunks = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, rules.clients_at_once), cohort)
@@ -171,7 +173,7 @@ def _train_cohort(rules: Rules, samples: Placed, lane: Lane, state: State, cohor
 
 
 def _visit_client(
-    rules: Rules, samples: Placed, lane: Lane, state: State, client: jax.Array, memory: Contribution
+    rules: Rules, samples: DeviceData, lane: Lane, state: State, client: jax.Array, memory: Contribution
 ) -> Contribution:
     facts = ClientFacts(
         state.round, samples.ids[client], samples.weights[client], rules.num_steps, lane.numbers, lane.seed

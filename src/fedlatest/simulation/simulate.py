@@ -18,13 +18,13 @@ from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.blocks import Pace, blocks
 from fedlatest.simulation.engine import Engine, States, Training
-from fedlatest.simulation.plan import Plan, engine_for
-from fedlatest.simulation.plan import cohort_size as _cohort_size
-from fedlatest.simulation.recorder import Book
+from fedlatest.simulation.experiment_spec import ExperimentSpec, engine_for
+from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
+from fedlatest.simulation.recorder import RunRecorder
 from fedlatest.simulation.result import Progress, Result
 from fedlatest.simulation.rounds import Record
 
-Listener = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 def simulate(
@@ -48,7 +48,7 @@ def simulate(
     config: Mapping[str, Any] | None = None,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
-    listener: Listener | None = None,
+    on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
 ) -> Result:
     """Train `model` on the clients of `federation` as they come and go.
@@ -79,7 +79,7 @@ def simulate(
     )
     if out is None and (resume or force or tensorboard):
         raise ConfigError("resume, force, tensorboard: only a run with `out` can be resumed, replaced or logged")
-    plan = Plan(
+    spec = ExperimentSpec(
         federation=federation,
         model=model,
         algorithm=algorithm,
@@ -91,80 +91,83 @@ def simulate(
         seeds=tuple(int(seed) for seed in seeds),
         config=dict(config or {}),
     )
-    return simulate_plan(
-        plan,
+    return simulate_spec(
+        spec,
         None if out is None else Path(out),
         resume=resume,
         force=force,
         checkpoint_seconds=checkpoint_seconds,
         tensorboard=tensorboard,
-        listener=listener,
+        on_progress=on_progress,
         clients_at_once=clients_at_once,
     )
 
 
-def simulate_plan(plan: Plan, out: Path | None = None, **options: Any) -> Result:
-    """Simulate one plan; the options are those of `simulate_together`."""
-    [result] = simulate_together([plan], None if out is None else [out], **options)
+def simulate_spec(spec: ExperimentSpec, out: Path | None = None, **options: Any) -> Result:
+    """Simulate one spec; the options are those of `simulate_together`."""
+    [result] = simulate_together([spec], None if out is None else [out], **options)
     if isinstance(result, DivergedError):
         raise result
     return result
 
 
 def simulate_together(
-    plans: Sequence[Plan],
+    specs: Sequence[ExperimentSpec],
     outs: Sequence[Path] | None = None,
     *,
     resume: bool = False,
     force: bool = False,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
-    listener: Listener | None = None,
+    on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
 ) -> list[Result | DivergedError]:
-    """Simulate plans that share a compiled program (`Plan.program`) side by side, each into a folder of its own.
+    """Simulate specs that share a compiled program (`ExperimentSpec.program`) side by side, each into its own folder.
 
-    A plan that diverges yields its error and leaves the others alone. Each is what it would be alone: bit for bit on a
-    CPU, where plans take turns; to rounding on an accelerator, where they are lanes of one program.
+    A spec that diverges yields its error and leaves the others alone. Each is what it would be alone: bit for bit on a
+    CPU, where specs take turns; to rounding on an accelerator, where they are lanes of one program.
     """
-    if outs is not None and not len(plans) == len(outs) == len(set(outs)):
-        raise ConfigError(f"outs: {len(plans)} plans need as many folders, each its own; there are {len(set(outs))}")
-    if not plans:
+    if outs is not None and not len(specs) == len(outs) == len(set(outs)):
+        raise ConfigError(f"outs: {len(specs)} specs need as many folders, each its own; there are {len(set(outs))}")
+    if not specs:
         return []
-    for plan in plans:
-        blocks(plan.rounds, plan.evaluate_every)  # complains about nonsense before anything is set up
-    engine = engine_for(plans, clients_at_once=clients_at_once)
-    folders = [RunFolder(out) for out in outs] if outs is not None else [None] * len(plans)
+    for spec in specs:
+        blocks(spec.rounds, spec.evaluate_every)  # complains about nonsense before anything is set up
+    engine = engine_for(specs, clients_at_once=clients_at_once)
+    folders = [RunFolder(out) for out in outs] if outs is not None else [None] * len(specs)
     books = [
-        Book(plan, folder, Tensorboard() if tensorboard else None) for plan, folder in zip(plans, folders, strict=True)
+        RunRecorder(spec, folder, Tensorboard() if tensorboard else None)
+        for spec, folder in zip(specs, folders, strict=True)
     ]
     try:
         for book in books:
             book.begin(engine, resume=resume, force=force)
         left = [book for book in books if book.result is None]
-        if not left and listener:
-            listener(Progress(plans[0].rounds, plans[0].rounds, [], None, engine.bytes_needed))
+        if not left and on_progress:
+            on_progress(Progress(specs[0].rounds, specs[0].rounds, [], None, engine.bytes_needed))
         for _, group in groupby(sorted(left, key=_rounds_done), key=_rounds_done):
             together = list(group)
             if len(together) < len(books):
-                engine = engine_for([book.plan for book in together], clients_at_once=clients_at_once)
-            _Run(engine, together, Pace(checkpoint_seconds), listener).play()
+                engine = engine_for([book.spec for book in together], clients_at_once=clients_at_once)
+            _Run(engine, together, Pace(checkpoint_seconds), on_progress).play()
     finally:
         for book in books:
             book.close()
     return [book.result for book in books if book.result is not None]
 
 
-def _rounds_done(book: Book) -> int:
+def _rounds_done(book: RunRecorder) -> int:
     return book.folder.rounds_done if book.folder else 0
 
 
 class _Run:
     """The loop over blocks for some books at the same round: play, look, record, checkpoint."""
 
-    def __init__(self, engine: Engine, books: list[Book], pace: Pace, listener: Listener | None) -> None:
-        self.engine, self.books, self.pace, self.listener = engine, books, pace, listener
-        self.rounds, self.evaluate_every = books[0].plan.rounds, books[0].plan.evaluate_every
+    def __init__(
+        self, engine: Engine, books: list[RunRecorder], pace: Pace, on_progress: ProgressCallback | None
+    ) -> None:
+        self.engine, self.books, self.pace, self.on_progress = engine, books, pace, on_progress
+        self.rounds, self.evaluate_every = books[0].spec.rounds, books[0].spec.evaluate_every
         self.seconds_before, self.began = 0.0, time.monotonic()
         self.compiled: set[int] = set()
         self.timed_rounds, self.timed_seconds = 0, 0.0
@@ -181,7 +184,7 @@ class _Run:
             self._time(block.last - block.first, time.monotonic() - begun)
             try:
                 self._tell(block.last, new)
-            except KeyboardInterrupt:  # a listener may ask to stop: nothing is lost
+            except KeyboardInterrupt:  # a on_progress may ask to stop: nothing is lost
                 self._checkpoint(states, block.last)
                 raise
             if self.pace.due():
@@ -190,15 +193,15 @@ class _Run:
         for lanes, book in self._open():
             book.finish(_part(params, lanes), self._seconds(), self.engine)
 
-    def _open(self) -> list[tuple[slice, Book]]:
+    def _open(self) -> list[tuple[slice, RunRecorder]]:
         """The books that are not closed yet, with their lanes."""
-        seeds = len(self.books[0].plan.seeds)
+        seeds = len(self.books[0].spec.seeds)
         lanes = [slice(seeds * i, seeds * (i + 1)) for i in range(len(self.books))]
         return [(part, book) for part, book in zip(lanes, self.books, strict=True) if book.result is None]
 
     def _begin(self) -> tuple[States, int]:
         like = jax.eval_shape(
-            lambda: _part(self.engine.join(self.engine.start()), slice(len(self.books[0].plan.seeds)))
+            lambda: _part(self.engine.join(self.engine.start()), slice(len(self.books[0].spec.seeds)))
         )
         restored = [book.restore(like) for book in self.books]
         parts = [part for part in restored if part is not None]
@@ -238,10 +241,10 @@ class _Run:
         self.pace.written(time.monotonic() - began)
 
     def _tell(self, round: int, new: list[Row]) -> None:
-        if self.listener:
+        if self.on_progress:
             pace = self.timed_seconds / self.timed_rounds if self.timed_rounds else None
             left = None if pace is None else (self.rounds - round) * pace
-            self.listener(Progress(round, self.rounds, new, left, self.engine.bytes_needed))
+            self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed))
 
     def _time(self, num_rounds: int, seconds: float) -> None:
         """Blocks of a length are timed from the second on: the first was compiled."""

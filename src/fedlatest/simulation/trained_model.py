@@ -11,8 +11,9 @@ import numpy.typing as npt
 from fedlatest.data.features import Sentences, Words, look_up
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.models import MODELS, Model
-from fedlatest.runs.array_files import load_tree
+from fedlatest.runs.array_files import load_arrays
 from fedlatest.runs.run_folder import read_manifest
+from fedlatest.trees import from_named_leaves
 
 
 class TrainedModel(NamedTuple):
@@ -59,5 +60,6 @@ def load_model(folder: Path | str, *, seed: int | None = None, model: Model | No
         raise RunFolderError(f"{path}: seed={chosen} was not run; it holds {', '.join(map(str, seeds))}")
     like = jax.eval_shape(model.init, jax.random.key(0))
     stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(seeds), *leaf.shape), leaf.dtype), like)
-    params, _ = load_tree(path / "model.safetensors", stacked)
+    file = path / "model.safetensors"
+    params = from_named_leaves(load_arrays(file)[0], stacked, source=file)
     return TrainedModel(model, jax.tree.map(lambda leaf: leaf[seeds.index(chosen)], params))

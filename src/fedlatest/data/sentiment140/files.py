@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fedlatest.data.cache import Arrays, Source, cached, pack, source, unpack
 from fedlatest.data.download import fetch
-from fedlatest.data.progress import Listener, Told, about
+from fedlatest.data.progress import ProgressCallback, Told, about
 from fedlatest.data.sentiment140.glove import DIMENSIONS, check_glove, read_glove
 from fedlatest.data.sentiment140.parsing import Texts, Tweets, read_tweets
 from fedlatest.digest import digest
@@ -33,21 +33,21 @@ def find_files(folder: Path) -> tuple[Source, Source]:
     return source(tweets), source(_find(folder, "glove", VECTORS, "word vectors"))
 
 
-def fetch_files(*, listener: Listener | None = None) -> tuple[Source, Source]:
+def fetch_files(*, on_progress: ProgressCallback | None = None) -> tuple[Source, Source]:
     """Both files as downloaded, now or before; what is downloaded is read to its end once before it is believed."""
 
     def check_tweets(path: Path) -> None:
-        tweets = cached_tweets(source(path), told=about(listener, "reading tweets"))
+        tweets = cached_tweets(source(path), told=about(on_progress, "reading tweets"))
         num_rows = len(tweets.positive) + tweets.num_malformed
         if num_rows != NUM_TWEETS:
             raise DataError(f"{path.name}: holds {num_rows} tweets, expected {NUM_TWEETS}")
 
     def check_vectors(path: Path) -> None:
-        check_glove(path, told=about(listener, "checking word vectors"))
+        check_glove(path, told=about(on_progress, "checking word vectors"))
 
-    cache, told = cache_folder(), about(listener, "downloading tweets")
+    cache, told = cache_folder(), about(on_progress, "downloading tweets")
     tweets = fetch(TWEETS_URL, cache / "sentiment140", check=check_tweets, told=told, beside=f" and {VECTORS_URL}")
-    told = about(listener, "downloading word vectors")
+    told = about(on_progress, "downloading word vectors")
     return tweets, fetch(VECTORS_URL, cache / "glove", check=check_vectors, told=told, beside=f" and {TWEETS_URL}")
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.progress import Listener, about
+from fedlatest.data.progress import ProgressCallback, about
 from fedlatest.data.sentiment140.files import NUM_TWEETS, cached_tweets, cached_vectors, fetch_files, find_files
 from fedlatest.data.sentiment140.parsing import Texts, Tweets
 from fedlatest.errors import ConfigError
@@ -21,18 +21,18 @@ class TweetSet(NamedTuple):
     vectors: npt.NDArray[np.float32]  # [words, 25] in the order of tweets.texts.words
 
 
-def load_sentiment140(folder: Path | str | None = None, *, listener: Listener | None = None) -> TweetSet:
+def load_sentiment140(folder: Path | str | None = None, *, on_progress: ProgressCallback | None = None) -> TweetSet:
     """Sentiment140 with GloVe's 25-dimensional Twitter vectors.
 
     `folder` (or the environment's FEDLATEST_DATA) holds the files as they are published, packed or not, or folders
     sentiment140/ and glove/ with them; without either they are downloaded once and checked. What was read is cached.
-    The set is called sentiment140 if all 1.6 million tweets are there, else like the file. `listener` hears what is
+    The set is called sentiment140 if all 1.6 million tweets are there, else like the file. `on_progress` hears what is
     being done, how many bytes of it are done, and of how many (None if that is unknown).
     """
     named = named_folder(folder)
-    tweets_file, vectors_file = find_files(named) if named else fetch_files(listener=listener)
-    tweets = cached_tweets(tweets_file, told=about(listener, "reading tweets"))
-    told = about(listener, "reading word vectors")
+    tweets_file, vectors_file = find_files(named) if named else fetch_files(on_progress=on_progress)
+    tweets = cached_tweets(tweets_file, told=about(on_progress, "reading tweets"))
+    told = about(on_progress, "reading word vectors")
     return TweetSet(
         _name(tweets_file.path, tweets), tweets, cached_vectors(vectors_file, tweets.texts.words, told=told)
     )

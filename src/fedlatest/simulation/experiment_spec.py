@@ -1,4 +1,4 @@
-"""A plan: one experiment with everything needed to simulate it, and what identifies it on disk."""
+"""A spec: one experiment with everything needed to simulate it, and what identifies it on disk."""
 
 import platform
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,7 +18,7 @@ from fedlatest.version import __version__
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ExperimentSpec:
     """One algorithm in one setting, over some seeds."""
 
     federation: Federation
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def variant(self) -> Variant:
-        """What this plan may have of its own and still share a program with others."""
+        """What this spec may have of its own and still share a program with others."""
         return Variant(self.availability, self.training.learning_rate, self.algorithm.numbers)
 
     @property
@@ -88,10 +88,10 @@ class Plan:
         }
 
 
-def engine_for(plans: Sequence[Plan], *, clients_at_once: int | None = None) -> Engine:
-    """One engine for plans that share a program."""
-    first = plans[0]
-    if any(plan.program != first.program for plan in plans):
+def engine_for(specs: Sequence[ExperimentSpec], *, clients_at_once: int | None = None) -> Engine:
+    """One engine for specs that share a program."""
+    first = specs[0]
+    if any(spec.program != first.program for spec in specs):
         raise ConfigError("these experiments differ in more than numbers: run them one after the other")
     engine = Engine(
         first.federation,
@@ -101,7 +101,7 @@ def engine_for(plans: Sequence[Plan], *, clients_at_once: int | None = None) -> 
         first.training,
         loss=first.loss,
         seeds=first.seeds,
-        variants=[plan.variant for plan in plans],
+        variants=[spec.variant for spec in specs],
         clients_at_once=clients_at_once,
     )
     engine.check_memory()

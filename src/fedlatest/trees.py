@@ -1,0 +1,36 @@
+"""Trees of arrays as named arrays and back; the names are the paths to the leaves."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedlatest.errors import RunFolderError
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Return the leaves of a tree by their path, such as `server.params.weight`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def from_named_leaves(arrays: Mapping[str, np.ndarray[Any, Any]], like: Any, *, source: Path) -> Any:
+    """Return a tree with the structure of `like` from arrays by path, the inverse of `named_leaves`.
+
+    Args:
+        arrays: Arrays by path.
+        like: A tree of arrays or of shapes; every leaf must be present with its shape and type.
+        source: The file that the arrays come from, named in the error message.
+
+    Raises:
+        RunFolderError: If an array is missing or has another shape or type.
+    """
+    wanted = named_leaves(like)
+    for name, leaf in wanted.items():
+        found = arrays.get(name)
+        if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
+            seen = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise RunFolderError(f"{source}: holds {seen} for {name}, expected {leaf.dtype}{list(leaf.shape)}")
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
