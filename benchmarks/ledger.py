@@ -17,7 +17,7 @@ from fedlatest import fedlaavg
 from fedlatest.deployment.template.digits import task
 from fedlatest.deployment.template.digits.client_app import app as client_app_of_digits
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, from_record, to_record
-from fedlatest.flower.server_algorithm import first_arrays, job_config, merge
+from fedlatest.flower.server_algorithm import initial_server_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, Folder, Layout, Ledger, Reply, Trained, answer
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_folder import read_events
@@ -53,7 +53,7 @@ def large_uploads(folder: Path) -> tuple[float, float, float]:
         folder / "ledger.sqlite",
         config=job_config(algorithm),
         layout=layout,
-        arrays=lambda: first_arrays(algorithm, layout, model),
+        arrays=lambda: initial_server_arrays(algorithm, layout, model),
     )
     clients = [f"client{number}" for number in range(NUM_UPLOADS)]
     for client in clients:

@@ -111,14 +111,14 @@ def _from_recipe(
     problem = Problem(*(own if own is not None else guessed for own, guessed in zip(given, guess.problem, strict=True)))
     setting = Setting(
         spec.federation.num_clients,
-        spec.training.cohort_size,
+        spec.cohort_size,
         _measured_e(found, f"recipe {name}"),
         spec.rounds,
-        spec.training.num_local_steps,
+        spec.num_local_steps,
     )
     guessed = frozenset(name for name, own in given._asdict().items() if own is None)
     note = guess.words(guessed) if guessed else ""
-    step = spec.training.learning_rate if learning_rate is None else learning_rate
+    step = experiment.values["learning_rate"] if learning_rate is None else learning_rate
     return Known(setting, "measured", problem.smoothness, problem, step, note, guessed)
 
 

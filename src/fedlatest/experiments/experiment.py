@@ -9,7 +9,7 @@ from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.build_federation import Data, FederationBuilder
 from fedlatest.experiments.settings import make, resolve
-from fedlatest.simulation import ExperimentSpec, Result, Training, simulate_spec
+from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.experiment_spec import cohort_size
 
 
@@ -31,12 +31,10 @@ class Experiment:
             model=make("model", values, **built.sizes),
             algorithm=make("algorithm", values),
             availability=make("availability", values, clients=built.clients),
-            training=Training(
-                cohort_size(built.federation.num_clients, None, values["participation"]),
-                values["local_steps"],
-                values["batch_size"],
-                values["learning_rate"],
-            ),
+            cohort_size=cohort_size(built.federation.num_clients, None, values["participation"]),
+            num_local_steps=values["local_steps"],
+            batch_size=values["batch_size"],
+            learning_rate=values["learning_rate"],
             loss=built.loss,
             rounds=values["rounds"],
             evaluate_every=values["evaluate_every"],

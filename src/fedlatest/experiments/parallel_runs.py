@@ -72,7 +72,7 @@ def run_in_processes(
 
 def side_by_side(experiments: Sequence[Experiment], folders: Sequence[Path], builder: FederationBuilder) -> list[Job]:
     """Jobs of experiments that share a compiled program."""
-    programs = {experiment.name: experiment.spec(builder).program for experiment in experiments}
+    programs = {experiment.name: experiment.spec(builder).batch_key for experiment in experiments}
     numbers = {program: number for number, program in enumerate(dict.fromkeys(programs.values()))}
     pairs = sorted(zip(experiments, folders, strict=True), key=lambda pair: numbers[programs[pair[0].name]])
     return [

@@ -29,7 +29,7 @@ from fedlatest.flower.message_records import (
 )
 from fedlatest.flower.outstanding_messages import KEY, Call, Switchboard
 from fedlatest.flower.round_outcome import Journal, Tally, mean_metrics
-from fedlatest.flower.server_algorithm import choose, merge, model_of
+from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.messages import LEAVING
 
@@ -173,7 +173,7 @@ class RoundLoop:
         here = self._members_here() - self.board.busy() - tally.settled
         working = [call for call in self.board.at_work(self.ledger.round) if call.kind == "train"]
         room = self.cohort_size - len(working) - len(tally.taken)
-        chosen = choose(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
+        chosen = select(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
         if chosen:
             self._send("train", chosen, model)
             tally.asked += chosen
@@ -271,7 +271,7 @@ class RoundLoop:
         here = heard - {*tally.declined, *resting}  # who rests would not have worked: it is not known to be available
         why = self.ledger.needs_resync
         with self._own():
-            self.arrays = merge(self.algorithm, self.ledger, self.arrays)
+            self.arrays = merge(self.algorithm, self.ledger, self.arrays, tally.taken)
             self.ledger.close(self.arrays, here=here, heard=heard, missed=tally.missed, declined=tally.declined)
         self.tally = Tally()
         self._note_merged(tally, round, here, self.clock() - began)

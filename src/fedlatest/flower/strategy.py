@@ -16,7 +16,7 @@ from fedlatest.flower.message_records import from_record, to_record
 from fedlatest.flower.outstanding_messages import Switchboard
 from fedlatest.flower.round_loop import Pace, RoundLoop
 from fedlatest.flower.round_outcome import Journal, Tally
-from fedlatest.flower.server_algorithm import first_arrays, job_config
+from fedlatest.flower.server_algorithm import initial_server_arrays, job_config
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.fixed_point import ON_THE_WIRE
 from fedlatest.ledger.job_config import Layout
@@ -142,7 +142,7 @@ class FedLaAvg(Strategy):
             self.job / "ledger.sqlite",
             config=self.config,
             layout=layout,
-            arrays=lambda: first_arrays(self.algorithm, layout, model),
+            arrays=lambda: initial_server_arrays(self.algorithm, layout, model),
         )
 
     # Flower's own workflow and its wrappers, such as those for differential privacy, take a reply for a model; here it

@@ -18,7 +18,7 @@ from typing import Any
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.files import DRAFT, release_lock, sync, take_lock, write_text
 from fedlatest.runs import clients as who
-from fedlatest.runs.array_files import load_arrays, load_metadata, save_arrays
+from fedlatest.runs.array_files import ArrayFile, save_arrays
 from fedlatest.runs.clients import ClientRecord, Participation, load_clients, save_clients
 from fedlatest.runs.metrics import (
     LabelAccuracy,
@@ -147,13 +147,13 @@ class RunFolder:
                 sync(self / name)
         save_arrays(self / "checkpoint.safetensors", arrays, {"round": str(round), "seconds": repr(seconds)})
 
-    def restore(self) -> tuple[dict[str, Any], int, float] | None:
+    def restore(self) -> tuple[ArrayFile, int, float] | None:
         """The last checkpoint as (arrays, round, seconds), and the records cut back to it; None if there is none."""
         path = self / "checkpoint.safetensors"
         arrays, round, seconds = None, 0, 0.0
         if path.is_file():
-            arrays, metadata = load_arrays(path)
-            round, seconds = int(metadata["round"]), float(metadata["seconds"])
+            arrays = ArrayFile(path)
+            round, seconds = int(arrays.metadata["round"]), float(arrays.metadata["seconds"])
         kept = [row for row in read_metrics(self / "metrics.csv").rows if arrays is not None and row.round <= round]
         write_metrics(self / "metrics.csv", kept)
         if (self / "labels.csv").is_file():
@@ -167,7 +167,7 @@ class RunFolder:
     def rounds_done(self) -> int:
         """How many rounds the last checkpoint holds."""
         path = self / "checkpoint.safetensors"
-        return int(load_metadata(path)["round"]) if path.is_file() else 0
+        return int(ArrayFile(path).metadata["round"]) if path.is_file() else 0
 
     def give_up(self, message: str, *, round: int, facts: Mapping[str, Any] | None = None) -> None:
         """Note that training came to nothing; the run is not to be resumed."""
