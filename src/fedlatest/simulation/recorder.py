@@ -101,7 +101,7 @@ class RunRecorder:
         self.result = error
         if self.folder:
             seen = {**assumption_facts(self.spec), "largest_staleness": self.largest_staleness}
-            self.folder.give_up(str(error), round=round, facts={"availability": seen})
+            self.folder.mark_diverged(str(error), round=round, facts={"availability": seen})
 
     def finish(self, params: Any, seconds: float, engine: Engine) -> None:
         """Close the book of a run that came to its end."""
