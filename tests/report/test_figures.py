@@ -1,71 +1,80 @@
-"""Tables and figures from run folders, without anything that trains."""
+"""Figures of training curves: colours, published curves and file formats."""
 
-import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import fedlatest.report
 from fedlatest.errors import RunFolderError
-from fedlatest.report import draw_curves, read_runs
-from fedlatest.runs import Row, RunFolder
+from fedlatest.report import Line, PublishedCurve, RunRecord, draw_curves, draw_panels, read_runs
+from fedlatest.report.figures import OTHER_STYLES, STYLES, algorithm_styles
+from tests.report.recorded_runs import write_curve
 
 
-def write_run(path: Path, accuracies: dict[int, list[float]], algorithm: str = "fedlaavg") -> None:
-    """A finished run whose test accuracy at rounds 0, 10, 20, ... is given per seed."""
-    manifest = {"config": {"algorithm": {"name": algorithm}}, "seeds": list(accuracies), "data": {}}
-    folder = RunFolder(path)
-    folder.begin(manifest, resume=False, force=False)
-    for seed, values in accuracies.items():
-        folder.record([Row(seed, 10 * i, 0.0, 1.0 / (i + 1), 0.5, 1.0, value) for i, value in enumerate(values)])
-
-
-def test_numbers_of_a_run(tmp_path: Path) -> None:
-    """Rounds 0 .. 40; the last quarter is rounds above 30, that is 40 alone; above 0.75 * 80 = 60 are 70 and 80."""
-    write_run(tmp_path / "short", {0: [0.1, 0.2, 0.3, 0.9, 0.5], 1: [0.1, 0.2, 0.3, 0.9, 0.7]})
-    write_run(tmp_path / "long", {0: [0, 0, 0, 0, 0, 0, 0.9, 0.5, 0.75]})
-    long, short = read_runs([tmp_path])
-    assert short.final_accuracy == pytest.approx(0.6)
-    assert math.isnan(short.swing)  # one evaluation does not swing
-    assert long.swing == pytest.approx(0.25)
-    assert long.late_accuracy == pytest.approx(0.625)
-    assert long.title == "FedLaAvg"
+def count_colours(path: Path) -> dict[tuple[int, ...], int]:
+    """Return the number of pixels of each colour."""
+    pixels = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3)
+    values, counts = np.unique(pixels, axis=0, return_counts=True)
+    return {tuple(value.tolist()): int(count) for value, count in zip(values, counts, strict=True)}
 
 
 def test_figure_shows_curves_and_bands(tmp_path: Path) -> None:
-    """The figure is a picture in which FedLaAvg's blue and FedAvg's orange both occur, as lines and as a pale band."""
-    write_run(tmp_path / "a", {0: [0.1, 0.5, 0.9], 1: [0.1, 0.3, 0.5]})
-    write_run(tmp_path / "b", {0: [0.1, 0.8, 0.2]}, "fedavg")
+    """The figure contains FedLaAvg's blue and FedAvg's orange as lines, and a pale blue as a band over seeds."""
+    write_curve(tmp_path / "a", {0: [0.1, 0.5, 0.9], 1: [0.1, 0.3, 0.5]})
+    write_curve(tmp_path / "b", {0: [0.1, 0.8, 0.2]}, "fedavg")
     path = draw_curves(read_runs([tmp_path]), tmp_path / "figures/curves.png", title="two runs")
     pixels = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3)
     for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (204, 227, 240)):
         assert (np.abs(pixels.astype(int) - colour).max(axis=1) <= 2).sum() > 50
 
 
+def test_panels_show_each_algorithm_in_its_colour(runs: dict[str, RunRecord], tmp_path: Path) -> None:
+    """FedLaAvg is blue and FedAvg orange; a published curve of FedLaAvg is pale blue."""
+    lines = [Line("a", runs["fedlaavg"]), Line("b", runs["fedavg"])]
+    plain = count_colours(draw_panels({"x": lines, "y": lines}, "test_accuracy", tmp_path / "plain.png"))
+    assert plain[0x00, 0x72, 0xB2] > 100
+    assert plain[0xD5, 0x5E, 0x00] > 40
+    middle = runs["fedlaavg"].late_accuracy
+    curve = PublishedCurve(np.arange(0, 21, 5), np.full(5, 0.5), np.full(5, middle))
+    behind = [Line("a", runs["fedlaavg"], curve), lines[1]]
+    with_published = count_colours(draw_panels({"x": behind, "y": lines}, "test_accuracy", tmp_path / "published.png"))
+    pale = tuple(round(0.35 * part + 0.65 * 255) for part in (0x00, 0x72, 0xB2))
+    near = [count for colour, count in with_published.items() if np.abs(np.subtract(colour, pale)).max() <= 2]
+    assert sum(near) > 50
+
+
+def test_algorithms_without_an_own_colour_get_distinct_styles_of_the_palette() -> None:
+    """The order of the names does not matter, and a style depends on the other names only if two checksums collide."""
+    names = ["fedlaavg", "scaffold", "fedawe", "fedau", "amplified_fedavg", "mifa", "fedvarp"]
+    styles = algorithm_styles(names)
+    assert styles == algorithm_styles(reversed(names))
+    assert styles["fedlaavg"] == STYLES["fedlaavg"]
+    assert len(set(styles.values())) == len(names)
+    assert set(styles.values()) <= {STYLES["fedlaavg"], *OTHER_STYLES}
+    for name in names:
+        assert algorithm_styles([name])[name] == styles[name]
+
+
+def test_more_algorithms_than_styles() -> None:
+    names = [f"algorithm {i}" for i in range(len(OTHER_STYLES) + 3)]
+    assert set(algorithm_styles(names).values()) == set(OTHER_STYLES)
+
+
+def test_styles_do_not_depend_on_the_process() -> None:
+    code = "from fedlatest.report.figures import algorithm_styles; print(algorithm_styles(['mine'])['mine'])"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == str(algorithm_styles(["mine"])["mine"])
+
+
 def test_figure_as_pdf(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", {0: [0.1, 0.5, 0.9]})
+    write_curve(tmp_path / "a", {0: [0.1, 0.5, 0.9]})
     assert draw_curves(read_runs([tmp_path]), tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_clear_errors(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="holds no run"):
-        read_runs([tmp_path])
-    write_run(tmp_path / "a", {0: [0.1, 0.5]})
+def test_unknown_file_format(tmp_path: Path) -> None:
+    write_curve(tmp_path / "a", {0: [0.1, 0.5]})
     with pytest.raises(RunFolderError, match="could not be written"):
         draw_curves(read_runs([tmp_path]), tmp_path / "figure.nonsense")
-    (tmp_path / "a/manifest.json").write_text("{")
-    with pytest.raises(RunFolderError, match=r"manifest\.json: cannot be read"):
-        read_runs([tmp_path])
-    (tmp_path / "a/manifest.json").write_text('{"schema": 99}')
-    with pytest.raises(RunFolderError, match="schema 99"):
-        read_runs([tmp_path])
-
-
-def test_report_imports_nothing_that_trains() -> None:
-    package = Path(fedlatest.report.__file__).parent
-    source = "".join(path.read_text() for path in package.glob("*.py"))
-    assert "fedlatest.runs" in source
-    for trainer in ("fedlatest.simulation", "fedlatest.algorithms", "fedlatest.experiments"):
-        assert trainer not in source
