@@ -1,5 +1,6 @@
 """Which other packages the report imports."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,10 @@ def test_page_is_written_without_jax(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_command_imports_packages_only_when_it_runs() -> None:
+    """At module level, the command `report` imports of fedlatest only the application to which it is added."""
+    path = Path(fedlatest.report.__file__).parents[1] / "cli/report.py"
+    modules = [node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+    assert [module for module in modules if str(module).startswith("fedlatest")] == ["fedlatest.cli.app"]

@@ -129,7 +129,8 @@ def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: s
     available = _available(clients, round) | chosen
     with canvas(9, 3.9) as figure:
         [axes] = figure.subplots(1, 1, squeeze=False)[0]
-        _draw_markers(axes, clients, available, chosen, last_round, round)
+        kinds = _draw_markers(axes, clients, available, chosen, last_round, round)
+        figure.legend(handles=kinds, loc="outside lower center", ncols=4, frameon=False)
         reused = (~chosen & (last_round >= 0)).sum()
         summary = f"{chosen.sum()} clients upload a new update; the latest updates of {reused} others are reused"
         axes.set_title(title or f"{run.title}, round {round}: {summary}", loc="left")
@@ -160,7 +161,8 @@ def _draw_markers(
     chosen: npt.NDArray[np.bool_],
     last_round: npt.NDArray[np.int64],
     round: int,
-) -> None:
+) -> list[Line2D]:
+    """Draw one marker per client and return the entries of the legend."""
     column = np.zeros(clients.labels.size)
     for label in np.unique(clients.labels):
         own = np.flatnonzero(clients.labels == label)
@@ -183,13 +185,13 @@ def _draw_markers(
     axes.set_yticks(np.unique(clients.labels))
     axes.invert_yaxis()
     kinds = [
-        _entry(f"takes part: new update ({chosen.sum()})", CHOSEN, "D"),
+        _entry(f"new update ({chosen.sum()})", CHOSEN, "D"),
         _entry(f"available, not chosen ({waiting.sum()})", AVAILABLE, "o", hollow=True),
         _entry(f"latest update reused ({reused.sum()})", REUSED, "o"),
     ]
     if unseen.any():
         kinds.append(_entry(f"has not taken part yet ({unseen.sum()})", UNSEEN, "x"))
-    axes.legend(handles=kinds, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4, frameon=False)
+    return kinds
 
 
 def _entry(label: str, colour: str, marker: str, *, hollow: bool = False) -> Line2D:
