@@ -14,7 +14,7 @@ from fedlatest.cli.app import app, out, use_device
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.example1_simulation import Ending, Errors, explain_example1, theorem2_errors
 from fedlatest.experiments.rate_simulation import Kind, RatePoint, RateSetting, fit_exponents, play_rate
-from fedlatest.report.theory_figures import Measured, Path1, draw_example1, draw_rate
+from fedlatest.report.theory_figures import Iterates, MeasuredRate, draw_example1, draw_rate
 from fedlatest.theory import Example1, accumulated_bias
 
 TOLERANCE = 1e-6
@@ -71,7 +71,7 @@ def rate(
     out.print(_rate_table(points))
     for sentence in _rate_sentences(points):
         out.print(Text(sentence), soft_wrap=True)
-    measured = [Measured(p.setting.num_clients, p.setting.rounds, p.mean_squared, p.bound.total) for p in points]
+    measured = [MeasuredRate(p.setting.num_clients, p.setting.rounds, p.mean_squared, p.bound.total) for p in points]
     out.print(f"figure: {draw_rate(measured, to)}", soft_wrap=True)
 
 
@@ -182,7 +182,7 @@ def _draw(example: Example1, endings: list[Ending], errors: Errors, learning_rat
     }
     shown = min(len(endings[0].iterates) - 1, 12 * example.period)
     return draw_example1(
-        [Path1(ending.title, ending.algorithm, ending.iterates) for ending in endings],
+        [Iterates(ending.title, ending.algorithm, ending.iterates) for ending in endings],
         levels,
         errors.rounds,
         {"Theorem 2's bound": errors.bound, "mean over the iterates": errors.mean},

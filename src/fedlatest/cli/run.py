@@ -86,7 +86,7 @@ def _run_all(names: list[str], specs: list[ExperimentSpec], folders: list[Path],
 
             def listen(heard: Heard, rest: list[Path] = rest) -> None:
                 while rest:  # the first run has passed all checks: what is old goes now, so that a cut can be resumed
-                    RunFolder(rest.pop()).empty()
+                    RunFolder(rest.pop()).remove_run()
                 bars.hear(heard)
                 if stop.asked:
                     raise KeyboardInterrupt
@@ -151,7 +151,7 @@ def _refuse_what_is_in_the_way(root: Path, folders: list[Path], *, allowed: bool
         refuse_a_run_at(root, "this recipe")
     for folder in map(RunFolder, folders):
         if folder.exists and not allowed:
-            folder.refuse()
+            folder.raise_exists()
 
 
 def show_notes(notes: list[str]) -> None:

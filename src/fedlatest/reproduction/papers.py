@@ -16,7 +16,7 @@ from fedlatest.report import (
     PublishedCurve,
     RunRecord,
     draw_availability,
-    draw_both,
+    draw_loss_and_accuracy,
     draw_panels,
     draw_round,
     draw_sleep,
@@ -136,7 +136,7 @@ def _draw_as(figure: Figure, panels: Mapping[str, list[Line]], folder: Path, end
     if figure.kind == "sleep":
         return [draw_sleep(first[0].run, path, title=figure.title)]
     if len(panels) == 1:
-        return [draw_both(first, path, title=figure.title)]
+        return [draw_loss_and_accuracy(first, path, title=figure.title)]
     return [
         draw_panels(panels, metric, folder / f"{figure.name}-{metric.split('_')[1]}.{ending}", title=figure.title)
         for metric in METRICS

@@ -1,4 +1,4 @@
-"""Named arrays on disk, in formats that never execute code."""
+"""Files of named arrays (safetensors and .npz); loading them never executes code."""
 
 import json
 import sys
@@ -94,7 +94,7 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, 
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Save named arrays as a compressed .npz, atomically."""
+    """Save named arrays as a compressed .npz file, atomically."""
 
     def write(draft: Path) -> None:
         with draft.open("wb") as file:
@@ -106,10 +106,19 @@ def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 def load_npz(
     path: Path, names: Sequence[str], defaults: Mapping[str, np.ndarray[Any, Any]] | None = None
 ) -> list[np.ndarray[Any, Any]]:
-    """The named arrays of a .npz, or the defaults of those that it lacks; nothing in it is executed."""
-    absent = defaults or {}
+    """Return named arrays of a .npz file.
+
+    Args:
+        path: The file to read; pickled content is rejected.
+        names: The arrays to return, in this order.
+        defaults: Arrays to use for names that the file does not contain.
+
+    Raises:
+        RunFolderError: If the file cannot be read, or lacks an array that has no default.
+    """
+    optional = defaults or {}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            return [absent[name] if name in absent and name not in content else content[name] for name in names]
+            return [optional[name] if name in optional and name not in content else content[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error

@@ -133,7 +133,7 @@ class RunRecorder:
         self.result = error
         if self.folder:
             facts = {**assumption_facts(self.spec), "largest_staleness": self.largest_staleness}
-            self.folder.give_up(str(error), round=round, facts={"availability": facts})
+            self.folder.mark_diverged(str(error), round=round, facts={"availability": facts})
 
     def end_finished(self, params: Any, seconds: float) -> None:
         """End a run that completed its rounds; `params` are NumPy arrays [seeds, ...]."""
