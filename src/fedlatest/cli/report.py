@@ -9,7 +9,7 @@ import typer
 from fedlatest.cli.app import app, out
 from fedlatest.report import RunRecord, read_published, read_runs, write_page
 from fedlatest.report.page import TITLE
-from fedlatest.reproduction.papers import Judged, judge
+from fedlatest.reproduction.papers import Judgement, judge
 
 
 @app.command()
@@ -24,7 +24,7 @@ def report(
     write_report(runs, to, judge(runs, read_published(published) if published else {}), title=title)
 
 
-def write_report(runs: Sequence[RunRecord], to: Path, judged: Judged, *, title: str) -> None:
+def write_report(runs: Sequence[RunRecord], to: Path, judged: Judgement, *, title: str) -> None:
     """Write the page with the claims that the runs bear on, and say where it is."""
     page = write_page(list(runs), to, claims=judged.claims, published=judged.published, title=title)
     out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
