@@ -10,15 +10,15 @@ import pytest
 from fedlatest import FedlatestError, RunFolder, Samples, load_digits
 from fedlatest.experiments import Experiment, FederationBuilder
 from fedlatest.experiments.parallel_runs import Job, News, run_in_processes, run_side_by_side, side_by_side
-from fedlatest.reproduction.mnist_figures import run
+from fedlatest.reproduction.mnist_figures import mnist_experiment
 
 SMALL = "num_clients=20 local_steps=2 rounds=60 evaluate_every=5"
 EXPERIMENTS = [
-    run(f"algorithm=fedavg {SMALL}"),
-    run(f"algorithm=fedavg {SMALL} period=10"),
-    run(f"algorithm=fedprox {SMALL} mu=0.1"),
-    run(f"algorithm=fedprox {SMALL} mu=0.5"),
-    run(f"algorithm=sequential {SMALL}"),
+    mnist_experiment(f"algorithm=fedavg {SMALL}"),
+    mnist_experiment(f"algorithm=fedavg {SMALL} period=10"),
+    mnist_experiment(f"algorithm=fedprox {SMALL} mu=0.1"),
+    mnist_experiment(f"algorithm=fedprox {SMALL} mu=0.5"),
+    mnist_experiment(f"algorithm=sequential {SMALL}"),
 ]
 
 
@@ -80,7 +80,7 @@ def test_stopped_and_continued(tmp_path: Path) -> None:
 
 
 def test_a_diverged_run_is_told_of(tmp_path: Path) -> None:
-    wild = run(f"algorithm=fedprox {SMALL} mu=1e38 learning_rate=100")
+    wild = mnist_experiment(f"algorithm=fedprox {SMALL} mu=1e38 learning_rate=100")
     heard: list[News] = []
     jobs = [Job((wild,), (tmp_path / "wild",)), *one_each(tmp_path)[:1]]
     run_in_processes(jobs, load_digits, [0], heard.append, num_workers=1)

@@ -10,7 +10,7 @@ from fedlatest.cli.app import app, out
 
 if TYPE_CHECKING:
     from fedlatest.report import RunRecord
-    from fedlatest.reproduction.papers import Judged
+    from fedlatest.reproduction.papers import Judgement
 
 
 @app.command()
@@ -29,7 +29,7 @@ def report(
     write_report(runs, to, judge(runs, read_published(published) if published else {}), title=title or TITLE)
 
 
-def write_report(runs: "Sequence[RunRecord]", to: Path, judged: "Judged", *, title: str) -> None:
+def write_report(runs: "Sequence[RunRecord]", to: Path, judged: "Judgement", *, title: str) -> None:
     """Write the page and print its path and size.
 
     Args:
