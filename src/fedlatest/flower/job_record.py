@@ -56,7 +56,7 @@ class JobRecord:
 
     def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
         """Note an evaluation after a round; what was not measured is not a number."""
-        members, round = self.ledger.members(), self.ledger.round
+        members, round = self.ledger.clients(), self.ledger.round
         staleness = [round - 1 - member.last_round for member in members]
         row = Row(
             self.ledger.config.seed,
@@ -106,7 +106,7 @@ class JobRecord:
         return self.ledger.database.rows("SELECT number FROM attendance WHERE round = ?", round)
 
     def _write(self, status: str, facts: Mapping[str, Any]) -> None:
-        config = {**self._config, "num_clients": len(self.ledger.members())}
+        config = {**self._config, "num_clients": len(self.ledger.clients())}
         names = ("flwr", "jax", "numpy")
         write_json(
             self.folder / MANIFEST,

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import ClientFacts, RoundFacts, Sums
 from fedlatest.errors import ConfigError, DivergedError
-from fedlatest.ledger.fixed_point import from_units
+from fedlatest.ledger.database import ClientRow
+from fedlatest.ledger.fixed_point import from_fixed_point
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
-from fedlatest.ledger.membership import Member
 from fedlatest.trees import named_leaves
 
 PART = "update"
@@ -59,7 +59,7 @@ def job_config(
 
 def first_arrays(algorithm: Algorithm, layout: Layout, model: Arrays) -> dict[str, npt.NDArray[Any]]:
     """What the server keeps before the first round."""
-    fixed = {f"{FIXED}{name}": array for name, array in layout.fixed(model).items()}
+    fixed = {f"{FIXED}{name}": array for name, array in layout.untrained(model).items()}
     return {**_as_arrays(algorithm.init(jnp.asarray(layout.flatten(model)), 0)), **fixed}
 
 
@@ -72,22 +72,22 @@ def choose(
     algorithm: Algorithm, ledger: Ledger, arrays: Arrays, here: Collection[str], *, cohort_size: int
 ) -> list[str]:
     """The clients that the algorithm takes of those here that are not resting, first choice first."""
-    members = ledger.members()
-    available = np.array([member.client in here and member.rest_until <= ledger.round for member in members], bool)
+    members = ledger.clients()
+    available = np.array([member.id in here and member.backoff_until <= ledger.round for member in members], bool)
     size = min(cohort_size, len(members))
     if size < 1 or not available.any():
         return []
     facts = _facts(algorithm, ledger, members, cohort_size=size)
     clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(available), facts)
-    return [members[position].client for position in np.asarray(clients)[np.asarray(mask)]]
+    return [members[position].id for position in np.asarray(clients)[np.asarray(mask)]]
 
 
 def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
     """The server's arrays after the round that is open."""
     sums, unit = ledger.sums(), ledger.config.unit
-    if sums.num_members == 0:
+    if sums.num_clients == 0:
         return dict(arrays)
-    total, delta = from_units(sums.total, unit), from_units(sums.delta, unit)
+    total, delta = from_fixed_point(sums.total, unit), from_fixed_point(sums.delta, unit)
     remembers = PART in algorithm.remembers
     summed = Sums(
         fresh={} if remembers else {PART: delta},
@@ -96,15 +96,15 @@ def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt
         num=jnp.int32(sums.num),
         weight=jnp.float32(sums.weight),
     )
-    facts = _facts(algorithm, ledger, ledger.members(), cohort_size=1)
-    facts = facts._replace(num_clients=sums.num_members, total_weight=sums.total_weight or 1.0)
+    facts = _facts(algorithm, ledger, ledger.clients(), cohort_size=1)
+    facts = facts._replace(num_clients=sums.num_clients, total_weight=sums.total_weight or 1.0)
     after = _as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts))
     if not all(np.isfinite(array).all() for array in after.values()):
         raise DivergedError(f"the model is not finite after round {ledger.round}: the round is not kept")
     return {**after, **_fixed(arrays)}
 
 
-def _facts(algorithm: Algorithm, ledger: Ledger, members: list[Member], *, cohort_size: int) -> RoundFacts:
+def _facts(algorithm: Algorithm, ledger: Ledger, members: list[ClientRow], *, cohort_size: int) -> RoundFacts:
     return RoundFacts(
         round=jnp.int32(ledger.round),
         seed=jnp.uint32(ledger.config.seed),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.files import DRAFT, release_lock, sync, take_lock, write_text
+from fedlatest.files import DRAFT, acquire_lock, release_lock, sync, write_text
 from fedlatest.runs import clients as who
 from fedlatest.runs.array_files import load_arrays, load_metadata, save_arrays
 from fedlatest.runs.clients import ClientRecord, Participation, load_clients, save_clients
@@ -252,7 +252,7 @@ class RunFolder:
         if self._taken is not None:
             return
         try:
-            self._taken = take_lock(self.path)
+            self._taken = acquire_lock(self.path)
         except BlockingIOError:
             raise RunFolderError(f"{self.path}: another process is running here; wait for it or stop it") from None
 
