@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedlatest import files
 from fedlatest.errors import DeploymentError, FedlatestError, LedgerError, RunFolderError
 from fedlatest.files import acquire_lock, release_lock, write_atomically, write_csv, write_json, write_text
 
@@ -22,6 +23,21 @@ def test_failed_write_raises_the_chosen_error_and_keeps_the_file(tmp_path: Path,
     with pytest.raises(error, match=r"file: could not be written .*No space left.*; its previous content is unchanged"):
         write_atomically(path, write, error=error)
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("file", "old")]
+
+
+def test_failed_sync_of_the_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file was replaced already; the message must not say that it is unchanged."""
+    real = files.sync
+
+    def sync(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(path)
+
+    monkeypatch.setattr(files, "sync", sync)
+    with pytest.raises(RunFolderError, match="it has its new content, which a power failure may undo"):
+        write_text(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
 
 
 def test_every_writer_raises_the_chosen_error(tmp_path: Path) -> None:

@@ -41,21 +41,24 @@ def write_atomically(
         error: the exception to raise if the file cannot be written.
 
     Raises:
-        error: the file could not be written; `path` still holds its previous content.
+        error: the file could not be written. `path` holds its previous content or, if only the last sync failed, the
+            new content, which a power failure may undo. The message says which.
     """
     draft = path.with_name(f".{path.name}{DRAFT}")
+    state = "its previous content is unchanged"
     try:
         write(draft)
         draft.chmod(mode)
         sync(draft)
         draft.replace(path)
+        state = "it has its new content, which a power failure may undo"
         sync(path.parent)
     except BaseException as problem:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         if not isinstance(problem, OSError | SafetensorError):
             raise
-        raise error(f"{path}: could not be written ({problem}); its previous content is unchanged") from problem
+        raise error(f"{path}: could not be written ({problem}); {state}") from problem
 
 
 def write_text(path: Path, text: str, *, error: type[FedlatestError] = RunFolderError) -> None:

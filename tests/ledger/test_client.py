@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedlatest.errors import DeclinedError, DivergedError
-from fedlatest.ledger import Instruction, LocalUpdate, encode, handle_instruction
+from fedlatest.ledger import Instruction, JobConfig, LocalUpdate, encode, fixed_point_update, handle_instruction
 from fedlatest.ledger.fixed_point import MAX_UNITS
-from tests.ledger.job import Job
+from tests.ledger.job import LAYOUT, Job
 
 
 def test_repeated_instruction_gets_the_same_reply() -> None:
@@ -160,3 +160,22 @@ def test_slow_training_does_not_overwrite_a_newer_update() -> None:
     assert job.ledger.handle_reply(reply).outcome == "refused"
     assert job.round({"a": [5, 6]}) == ["accepted"]
     assert job.total == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [6, 8]),
+        ({"clip_norm": 2.5}, [3, 4]),
+        ({"weighs": True}, [12, 16]),
+        ({"clip_norm": 2.5, "weighs": True}, [6, 8]),
+    ],
+)
+def test_update_is_clipped_weighted_and_rounded(settings: dict[str, Any], expected: list[int]) -> None:
+    """x_local - x = [3, 4] has norm 5; a limit of 2.5 halves it; the weight is 2; a unit of 0.5 doubles the numbers."""
+    config = JobConfig("fedlaavg", unit=0.5, **settings)
+    instruction = replace(Job("a").issue("a"), settings=config.as_dict())
+    broadcast, local = {"x": np.array([1.0, 1.0], np.float32)}, {"x": np.array([4.0, 5.0], np.float32)}
+    update = fixed_point_update(instruction, LAYOUT, broadcast, local, weight=2.0)
+    assert update.dtype == np.int32
+    assert update.tolist() == expected

@@ -93,6 +93,10 @@ def test_errors_of_the_file_system_raise_ledger_errors(tmp_path: Path) -> None:
         folder.put("job/state.json", b"new")
     with pytest.raises(LedgerError, match=r"state\.json: cannot be deleted"):
         folder.delete("job/state.json")
+    missing = FolderStorage(tmp_path / "missing")
+    missing.path.rmdir()
+    with pytest.raises(LedgerError, match="missing: cannot be locked"), missing.lock():
+        pass
 
 
 def test_full_disk_raises_a_ledger_error_and_keeps_the_old_content(

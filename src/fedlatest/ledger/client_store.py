@@ -92,7 +92,10 @@ class FolderStorage:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder's lock; wait while another process holds it."""
-        descriptor = acquire_lock(self.path, wait=True)
+        try:
+            descriptor = acquire_lock(self.path, wait=True)
+        except OSError as error:
+            raise LedgerError(f"{self.path}: cannot be locked ({error.strerror})") from error
         try:
             yield
         finally:

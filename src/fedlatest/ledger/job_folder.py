@@ -74,7 +74,8 @@ def back_up(ledger: Path, copy: Path) -> None:
 def restore(ledger: Path, copy: Path) -> None:
     """Replace a ledger by a copy, while no server runs.
 
-    The write-ahead log of the old ledger is deleted: SQLite would apply it to the copy.
+    The write-ahead log of the old ledger is deleted, because SQLite would apply it to the copy. An error while the copy
+    is written leaves the old ledger with its log.
     """
     if not copy.is_file():
         raise LedgerError(f"{copy}: there is no such copy")
