@@ -64,7 +64,7 @@ class JobRecord:
         Returns:
             The row that was appended.
         """
-        members, round = self.ledger.members(), self.ledger.round
+        members, round = self.ledger.clients(), self.ledger.round
         staleness = [round - 1 - member.last_round for member in members]
         row = Row(
             self.ledger.config.seed,
@@ -114,7 +114,7 @@ class JobRecord:
 
     def _manifest(self) -> dict[str, Any]:
         return {
-            "config": {**self._config, "num_clients": len(self.ledger.members())},
+            "config": {**self._config, "num_clients": len(self.ledger.clients())},
             "seeds": [self.ledger.config.seed],
             "data": {"name": "deployment"},
             "versions": package_versions("flwr", "jax", "numpy"),

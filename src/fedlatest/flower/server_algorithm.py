@@ -16,10 +16,10 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
-from fedlatest.ledger.fixed_point import from_units
+from fedlatest.ledger.database import ClientRow
+from fedlatest.ledger.fixed_point import from_fixed_point
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
-from fedlatest.ledger.membership import Member
 from fedlatest.trees import named_leaves
 
 PART = "update"
@@ -68,7 +68,7 @@ def job_config(
 
 def initial_server_arrays(algorithm: Algorithm, layout: Layout, model: Arrays) -> dict[str, npt.NDArray[Any]]:
     """Return what the server stores before the first round."""
-    fixed = {f"{FIXED}{name}": array for name, array in layout.fixed(model).items()}
+    fixed = {f"{FIXED}{name}": array for name, array in layout.untrained(model).items()}
     return {**_as_arrays(algorithm.init_server(jnp.asarray(layout.flatten(model)), 0)), **fixed}
 
 
@@ -89,14 +89,14 @@ def select(
         available: Clients that can be asked; those in a cool-down after a failure are left out.
         cohort_size: The largest number of clients to select.
     """
-    members = ledger.members()
-    ready = np.array([member.client in available and member.rest_until <= ledger.round for member in members], bool)
-    size = min(cohort_size, len(members))
+    rows = ledger.clients()
+    ready = np.array([client.id in available and client.backoff_until <= ledger.round for client in rows], bool)
+    size = min(cohort_size, len(rows))
     if size < 1 or not ready.any():
         return []
-    facts = _facts(algorithm, ledger, members, cohort_size=size)
+    facts = _facts(algorithm, ledger, rows, cohort_size=size)
     clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
-    return [members[position].client for position in np.asarray(clients)[np.asarray(mask)]]
+    return [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
 
 
 def merge(
@@ -114,9 +114,9 @@ def merge(
         DivergedError: If the model would not be finite.
     """
     sums, unit = ledger.sums(), ledger.config.unit
-    if sums.num_members == 0:
+    if sums.num_clients == 0:
         return dict(arrays)
-    total, delta = from_units(sums.total, unit), from_units(sums.delta, unit)
+    total, delta = from_fixed_point(sums.total, unit), from_fixed_point(sums.delta, unit)
     remembered = _declared_upload(algorithm).remembered
     summed = Sums(
         fresh={} if remembered else {PART: delta},
@@ -125,9 +125,9 @@ def merge(
         num=jnp.int32(sums.num),
         weight=jnp.float32(sums.weight),
     )
-    members = ledger.members()
-    facts = _facts(algorithm, ledger, members, cohort_size=max(1, len(cohort)))._replace(
-        num_clients=sums.num_members, total_weight=sums.total_weight or 1.0, cohort=_cohort(members, cohort)
+    rows = ledger.clients()
+    facts = _facts(algorithm, ledger, rows, cohort_size=max(1, len(cohort)))._replace(
+        num_clients=sums.num_clients, total_weight=sums.total_weight or 1.0, cohort=_cohort(rows, cohort)
     )
     after = _as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts))
     if not all(np.isfinite(array).all() for array in after.values()):
@@ -146,21 +146,21 @@ def _declared_upload(algorithm: Algorithm) -> UpdateUpload:
     return algorithm.contribute
 
 
-def _facts(algorithm: Algorithm, ledger: Ledger, members: list[Member], *, cohort_size: int) -> RoundFacts:
+def _facts(algorithm: Algorithm, ledger: Ledger, rows: list[ClientRow], *, cohort_size: int) -> RoundFacts:
     return RoundFacts(
         round=jnp.int32(ledger.round),
         seed=jnp.uint32(ledger.config.seed),
-        num_clients=len(members),
+        num_clients=len(rows),
         cohort_size=cohort_size,
-        ids=jnp.asarray([member.number for member in members], jnp.int32),
-        last_round=jnp.asarray([member.last_round for member in members], jnp.int32),
+        ids=jnp.asarray([client.number for client in rows], jnp.int32),
+        last_round=jnp.asarray([client.last_round for client in rows], jnp.int32),
         numbers=algorithm.numbers,
         total_weight=1.0,  # unused by select
     )
 
 
-def _cohort(members: list[Member], clients: Collection[str]) -> Cohort:
-    positions = [position for position, member in enumerate(members) if member.client in clients]
+def _cohort(rows: list[ClientRow], clients: Collection[str]) -> Cohort:
+    positions = [position for position, client in enumerate(rows) if client.id in clients]
     return Cohort(jnp.asarray(positions, jnp.int32), jnp.ones(len(positions), bool))
 
 

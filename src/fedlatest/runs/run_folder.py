@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.files import DRAFT, release_lock, sync, take_lock, write_text
+from fedlatest.files import DRAFT, acquire_lock, release_lock, sync, write_text
 from fedlatest.runs.array_files import ArrayFile, save_arrays
 from fedlatest.runs.clients import (
     ClientRecord,
@@ -327,7 +327,7 @@ class RunFolder:
         if self._lock is not None:
             return
         try:
-            self._lock = take_lock(self.path)
+            self._lock = acquire_lock(self.path)
         except BlockingIOError:
             raise RunFolderError(f"{self.path}: another process is running here; wait for it or stop it") from None
 
