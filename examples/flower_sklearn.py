@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 import fedlatest
-from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, from_record, to_record
+from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, from_record, to_record
 from fedlatest.flower.client import Weights
 from fedlatest.ledger import ClientStore, Folder
 from fedlatest.ledger.audit import audit
@@ -45,8 +45,8 @@ def client(number: int) -> ClientApp:
     rows = federation.order[federation.offsets[number] : federation.offsets[number + 1]]
     features, labels = federation.features[rows], federation.labels[rows]
 
-    def fit(model: Weights, task: Assignment) -> Fitted:
-        return Fitted(len(labels), {}, train(model, features, labels))
+    def fit(model: Weights, task: ClientTask) -> ClientResult:
+        return ClientResult(len(labels), {}, train(model, features, labels))
 
     return client_app(fit, num_examples=lambda context: len(labels))
 
@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as folder:
     states = [Path(folder) / f"node{number}" for number in range(NUM_CLIENTS)]
     for number, state in enumerate(states):
         grid.add(client(number), {"state-dir": str(state), "name": f"client{number}"})
-    strategy = FedLaAvg(job=job, cohort_size=3, pace=Pace(deadline=20, poll=0.001))
+    strategy = FedLaAvg(job=job, cohort_size=3, timeouts=Timeouts(deadline=20, poll=0.001))
     first = {"coef": np.zeros((10, 64)), "intercept": np.zeros(10)}
     result = strategy.start(grid, to_record(first), num_rounds=ROUNDS, evaluate_fn=evaluate)
     for number in (0, 20, 40, ROUNDS):

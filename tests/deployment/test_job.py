@@ -14,7 +14,7 @@ from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.scaffold import write_app
 from fedlatest.deployment.supervise import conduct
 from fedlatest.deployment.template.digits import client_app, task
-from fedlatest.flower import FedLaAvg, LocalGrid, Pace, from_record, to_record
+from fedlatest.flower import FedLaAvg, LocalGrid, Timeouts, from_record, to_record
 from fedlatest.ledger.audit import Audit, audit
 from fedlatest.ledger.job_folder import Event, find_ledger, find_stores, read_events
 from tests.deployment.leftovers import MARK, marked
@@ -69,7 +69,7 @@ def without_faults(folder: Path, *, rounds: int) -> float:
     def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord:
         return MetricRecord({**task.evaluate(from_record(model), *test)})
 
-    strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, min_clients=NODES, pace=Pace(poll=0.001))
+    strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, min_clients=NODES, timeouts=Timeouts(poll=0.001))
     result = strategy.start(grid, to_record(task.first_model()), num_rounds=rounds, evaluate_fn=evaluate)
     accuracy = result.evaluate_metrics_serverapp[rounds]["accuracy"]
     assert isinstance(accuracy, float)

@@ -50,10 +50,10 @@ def trace(
     seconds: Annotated[bool, typer.Option("--seconds", help="Times in seconds, not in rounds.")] = False,
 ) -> None:
     """Write who was here when, in the format that `--set availability=trace` replays."""
-    from fedlatest.flower.recorded_availability import write_attendance
+    from fedlatest.flower.recorded_availability import write_trace
     from fedlatest.ledger.job_folder import find_ledger
 
-    num_clients = write_attendance(find_ledger(job), to, seconds=seconds)
+    num_clients = write_trace(find_ledger(job), to, seconds=seconds)
     out.print(f"trace: {to} ({num_clients} clients)", soft_wrap=True)
     out.print(
         f"replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "

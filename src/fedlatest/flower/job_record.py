@@ -17,7 +17,7 @@ from fedlatest.algorithms import Algorithm
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_json
 from fedlatest.flower.recorded_availability import attendance_table
-from fedlatest.flower.round_outcome import Tally
+from fedlatest.flower.round_outcome import RoundOutcome
 from fedlatest.ledger import Ledger
 from fedlatest.runs import ClientRecord, Row, RunFolder
 from fedlatest.runs.array_files import save_arrays
@@ -54,7 +54,7 @@ class JobRecord:
         """Whether the ledger's round has been evaluated."""
         return any(row.round == self.ledger.round for row in self.folder.metrics().rows)
 
-    def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
+    def add(self, tally: RoundOutcome | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
         """Note an evaluation after a round; what was not measured is not a number."""
         members, round = self.ledger.members(), self.ledger.round
         staleness = [round - 1 - member.last_round for member in members]
@@ -70,7 +70,7 @@ class JobRecord:
         if tally is not None and members:
             row = row._replace(
                 num_available=len(self._attendance(round - 1)),
-                cohort_size=len(tally.taken),
+                cohort_size=len(tally.accepted),
                 mean_staleness=float(np.mean(staleness)),
                 max_staleness=max(staleness),
             )
