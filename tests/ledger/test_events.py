@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedlatest.deployment.supervise import JobView
+from fedlatest.deployment.supervise import JobStatus
 from fedlatest.ledger.job_folder import Event, EventReader, append_event, read_events
 
 
@@ -30,7 +30,7 @@ def test_a_line_that_a_crash_cut_is_left_out(tmp_path: Path) -> None:
 
 def test_a_view_adds_up_a_job_over_two_runs() -> None:
     """Two runs; node1 took part in both merged rounds, node0 in one, so its staleness is 1."""
-    view = JobView()
+    view = JobStatus()
     events: list[Event] = [
         {"event": "job", "rounds": 2, "round": 0, "run": 11},
         {"event": "round", "round": 0},
@@ -48,7 +48,7 @@ def test_a_view_adds_up_a_job_over_two_runs() -> None:
         {"event": "finished", "round": 2},
     ]  # fmt: skip
     for event in events:
-        view.hear(event)
+        view.update(event)
     assert (view.rounds, view.round, view.runs, view.finished) == (2, 1, [11, 12], True)
     assert (view.asked, view.staleness, view.num_applied) == (
         ["node1"],
