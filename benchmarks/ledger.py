@@ -89,7 +89,7 @@ def grid_effect(folder: Path, unit: float) -> tuple[float, dict[str, np.ndarray]
     strategy = FedLaAvg(
         job=folder / "job", cohort_size=3, unit=unit, timeouts=Timeouts(poll=0.001), min_clients=NUM_NODES
     )
-    model = from_record(strategy.start(grid, to_record(task.first_model()), num_rounds=ROUNDS).arrays)
+    model = from_record(strategy.start(grid, to_record(task.initial_model()), num_rounds=ROUNDS).arrays)
     return task.evaluate(model, *task.load_test())["accuracy"], model
 
 

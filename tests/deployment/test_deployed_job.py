@@ -73,7 +73,7 @@ def without_faults(folder: Path, *, rounds: int) -> float:
         return MetricRecord({**task.evaluate(from_record(model), *test)})
 
     strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, min_clients=NODES, timeouts=Timeouts(poll=0.001))
-    result = strategy.start(grid, to_record(task.first_model()), num_rounds=rounds, evaluate_fn=evaluate)
+    result = strategy.start(grid, to_record(task.initial_model()), num_rounds=rounds, evaluate_fn=evaluate)
     accuracy = result.evaluate_metrics_serverapp[rounds]["accuracy"]
     assert isinstance(accuracy, float)
     return accuracy

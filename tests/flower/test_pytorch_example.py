@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from flwr.app import Context, RecordDict
 
+from fedlatest.deployment.scaffold import app_config
 from fedlatest.flower import LocalGrid
 from fedlatest.ledger import ClientStore, Folder
 from fedlatest.ledger.audit import audit
@@ -44,6 +45,11 @@ def test_the_readme_shows_all_changes() -> None:
     assert [line for line in changes() if line[0] + line[2:] not in shown] == []
 
 
+def test_deploy_local_accepts_the_converted_app() -> None:
+    """The README recommends `fedlatest deploy local --app fedlaavg`, which sets `job` and `rounds`."""
+    assert {"job", "rounds"} <= set(app_config(CONVERTED))
+
+
 @pytest.fixture
 def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the converted app importable, and let it write its job and its model to `tmp_path`."""
@@ -62,7 +68,7 @@ def test_the_converted_app_learns(tmp_path: Path) -> None:
     server, client = (importlib.import_module(f"pytorch_digits.{name}") for name in ("server_app", "client_app"))
     config = tomllib.loads((CONVERTED / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     for rounds, num_nodes in ((4, 4), (6, 3)):
-        grid, run_config = LocalGrid(), {**config, "num-server-rounds": rounds, "local-epochs": 3}
+        grid, run_config = LocalGrid(), {**config, "rounds": rounds, "local-epochs": 3}
         for number in range(num_nodes):
             node_config = {"partition-id": number, "num-partitions": 4, "state-dir": str(tmp_path / f"node{number}")}
             grid.add(client.app, node_config, run_config=run_config)

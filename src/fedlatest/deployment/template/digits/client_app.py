@@ -1,4 +1,4 @@
-"""The client: its own digits, its own training function, wrapped so that its latest update stays in the average."""
+"""The client: trains and evaluates on its own examples."""
 
 from fedlatest.flower import ClientResult, ClientTask, client_app
 
@@ -6,7 +6,7 @@ from .task import Arrays, evaluate, load_part, train
 
 
 def fit(model: Arrays, task: ClientTask) -> ClientResult:
-    """Train on this client's digits."""
+    """Train on this client's examples."""
     number, config = int(task.node_config["partition-id"]), task.run_config
     features, labels = load_part(number, int(task.node_config["num-partitions"]))
     trained, loss = train(
@@ -22,7 +22,7 @@ def fit(model: Arrays, task: ClientTask) -> ClientResult:
 
 
 def score(model: Arrays, task: ClientTask) -> ClientResult:
-    """Evaluate on this client's digits."""
+    """Evaluate on this client's examples."""
     features, labels = load_part(int(task.node_config["partition-id"]), int(task.node_config["num-partitions"]))
     return ClientResult(len(labels), evaluate(model, features, labels))
 
