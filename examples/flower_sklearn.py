@@ -52,7 +52,7 @@ def client(number: int) -> ClientApp:
 
 
 def set_online(round: int) -> None:
-    """Take nodes offline and bring others online as the availability model says."""
+    """Take nodes offline and bring others online according to the availability model."""
     for node, online in zip(grid.nodes.values(), pattern.available(round, 0), strict=True):
         node.online = bool(online)
 

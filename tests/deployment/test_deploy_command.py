@@ -3,6 +3,8 @@
 import errno
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,12 @@ def test_without_flower_the_message_names_the_extra(tmp_path: Path, monkeypatch:
         done = fedlatest_here(*arguments, cwd=tmp_path)
         assert done.returncode == 1
         assert "pip install 'fedlatest[flower]'" in done.stderr
+
+
+def test_help_does_not_import_flower() -> None:
+    """The commands import what they need when they run."""
+    code = "import sys, fedlatest.cli.deploy, fedlatest.cli.job; sys.exit('flwr' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_keys_are_created_and_added_and_never_overwritten(tmp_path: Path) -> None:

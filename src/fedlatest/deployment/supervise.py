@@ -69,7 +69,7 @@ ProgressCallback = Callable[[JobStatus, list[Event]], None]
 
 
 class NodeSchedule:
-    """Takes nodes offline and brings them online as an availability model says.
+    """Takes nodes offline and brings them online according to an availability model.
 
     Args:
         table: Which nodes are available, as an array [rounds, N] in the order of the nodes.
