@@ -20,7 +20,7 @@ model = fedlatest.Model(
 )
 
 samples = fedlatest.load_digits()
-federation = samples.deal(fedlatest.by_label(samples.labels, num_clients=50, seed=0))
+federation = samples.to_federation(fedlatest.by_label(samples.labels, num_clients=50, seed=0))
 awake = fedlatest.windows(federation.client_labels() * 2.0, hours=8, rounds_per_day=24)
 with tempfile.TemporaryDirectory() as folder:
     fedlatest.simulate(

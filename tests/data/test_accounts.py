@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedlatest import ConfigError, DataError
-from fedlatest.data import Deal, TweetSet, deal_accounts, load_sentiment140
+from fedlatest.data import AccountSplit, TweetSet, load_sentiment140, split_accounts
 from fedlatest.data.sentiment140.accounts import (
     Draw,
     by_account,
@@ -95,9 +95,9 @@ def test_the_steps_by_hand() -> None:
     positive = np.concatenate([np.tile([True, False], 25), np.ones(40, bool), np.repeat([True, False], [30, 20])])
     lengths = np.arange(140) % 4
     data = tweet_set(account, second, positive, lengths)
-    deal = deal_accounts(data, num_clients=2, alpha=0.0, seed=1)
+    deal = split_accounts(data, num_clients=2, alpha=0.0, seed=1)
     assert deal.accounts.tolist() == [0, 2]
-    assert deal.num_left == 0
+    assert deal.num_dropped == 0
     assert len(deal.test_rows) == 4
     assert deal.offsets[-1] == len(deal.rows) == 41
     first, last = deal.rows[: deal.offsets[1]], deal.rows[deal.offsets[1] :]
@@ -105,7 +105,7 @@ def test_the_steps_by_hand() -> None:
     assert kept == [*range(0, 50, 2), *range(120, 140)]
     assert (first < 50).all()
     assert (last >= 120).all()
-    assert deal.sent.tolist() == [12 * HOUR + 5] * len(first) + [59] * len(last)
+    assert deal.second.tolist() == [12 * HOUR + 5] * len(first) + [59] * len(last)
     assert np.diff(lengths[deal.test_rows]).min() >= 0
 
 
@@ -113,9 +113,9 @@ def test_a_client_without_training_tweets_leaves() -> None:
     """Account 1 is positive at midnight only, where alpha = 0 lets nothing positive stay."""
     account = np.repeat([0, 1], 50)
     data = tweet_set(account, np.zeros(100), account == 1)
-    deal = deal_accounts(data, num_clients=2)
+    deal = split_accounts(data, num_clients=2)
     assert deal.accounts.tolist() == [0]
-    assert deal.num_left == 1
+    assert deal.num_dropped == 1
     assert len(deal.rows) == 45
     assert len(deal.test_rows) == 5
 
@@ -123,18 +123,18 @@ def test_a_client_without_training_tweets_leaves() -> None:
 def test_nothing_left() -> None:
     data = tweet_set(np.zeros(50, int), np.zeros(50), np.ones(50))
     with pytest.raises(DataError, match=r"test: with alpha=0\.0, 0 tweets of num_clients=1 accounts are left"):
-        deal_accounts(data, num_clients=1)
-    assert len(deal_accounts(data, num_clients=1, alpha=1.0).rows) == 45
+        split_accounts(data, num_clients=1)
+    assert len(split_accounts(data, num_clients=1, alpha=1.0).rows) == 45
 
 
 def test_nonsense() -> None:
     data = tweet_set(np.zeros(50, int), np.zeros(50), np.arange(50) % 2)
     with pytest.raises(ConfigError, match="num_clients=2: give at least 1 and at most 1"):
-        deal_accounts(data, num_clients=2)
+        split_accounts(data, num_clients=2)
     with pytest.raises(ConfigError, match=r"alpha=-0\.1"):
-        deal_accounts(data, num_clients=1, alpha=-0.1)
+        split_accounts(data, num_clients=1, alpha=-0.1)
     with pytest.raises(ConfigError, match="seed=-1"):
-        deal_accounts(data, num_clients=1, seed=-1)
+        split_accounts(data, num_clients=1, seed=-1)
 
 
 def many(seed: int = 0) -> TweetSet:
@@ -146,10 +146,10 @@ def many(seed: int = 0) -> TweetSet:
 
 def test_alpha_moves_no_account_and_the_seed_moves_everything() -> None:
     data = many()
-    deals = [deal_accounts(data, num_clients=12, alpha=alpha, seed=4) for alpha in (0.0, 0.25, 0.5)]
+    deals = [split_accounts(data, num_clients=12, alpha=alpha, seed=4) for alpha in (0.0, 0.25, 0.5)]
     assert len({tuple(deal.accounts) for deal in deals}) == 1
     assert len({len(deal.rows) for deal in deals}) == 3
-    again, other = (deal_accounts(data, num_clients=12, seed=seed) for seed in (4, 5))
+    again, other = (split_accounts(data, num_clients=12, seed=seed) for seed in (4, 5))
     for ours, theirs in zip(deals[0], again, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert other.accounts.tolist() != again.accounts.tolist()
@@ -183,7 +183,7 @@ def test_any_tweets(data: TweetSet, alpha: float, seed: int) -> None:
     num_clients = (len(frequent) + 1) // 2
     problem = ""
     try:
-        deal = deal_accounts(data, num_clients=num_clients, alpha=alpha, seed=seed, more_tweets_than=5)
+        deal = split_accounts(data, num_clients=num_clients, alpha=alpha, seed=seed, more_tweets_than=5)
     except DataError as error:
         problem = str(error)
     if problem:
@@ -192,13 +192,13 @@ def test_any_tweets(data: TweetSet, alpha: float, seed: int) -> None:
         check(deal, data, frequent.tolist(), num_clients, alpha)
 
 
-def check(deal: Deal, data: TweetSet, frequent: list[int], num_clients: int, alpha: float) -> None:
+def check(deal: AccountSplit, data: TweetSet, frequent: list[int], num_clients: int, alpha: float) -> None:
     tweets = data.tweets
-    assert len(deal.accounts) + deal.num_left == num_clients
+    assert len(deal.accounts) + deal.num_dropped == num_clients
     assert set(deal.accounts) <= set(frequent)
     assert (np.diff(deal.offsets) > 0).all()
     np.testing.assert_array_equal(tweets.account[deal.rows], np.repeat(deal.accounts, np.diff(deal.offsets)))
-    np.testing.assert_array_equal(tweets.second[deal.rows], deal.sent)
+    np.testing.assert_array_equal(tweets.second[deal.rows], deal.second)
     kept = np.concatenate([deal.rows, deal.test_rows])
     assert len(set(kept.tolist())) == len(kept)
     assert len(deal.test_rows) == round(0.1 * len(kept))
@@ -221,7 +221,7 @@ def test_the_data_at_hand(tweets_folder: Path) -> None:
     assert again.tweets.accounts == tweets.accounts
     np.testing.assert_array_equal(again.tweets.texts.offsets, tweets.texts.offsets)
     np.testing.assert_array_equal(again.vectors, data.vectors)
-    deal = deal_accounts(data, num_clients=1000)
+    deal = split_accounts(data, num_clients=1000)
     check(deal, data, frequent_accounts(tweets.account).tolist(), 1000, 0.0)
     with pytest.raises(ConfigError, match="num_clients=1474: give at least 1 and at most 1473"):
-        deal_accounts(data, num_clients=1474)
+        split_accounts(data, num_clients=1474)

@@ -8,7 +8,7 @@ import pytest
 
 from fedlatest import DataError
 from fedlatest.data.download import fetch
-from tests.data.server import Site, serving
+from tests.data.http_server import Site, serving
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_weights_are_1_on_average(sizes: list[int]) -> None:
     rounding = 2**-24 + 2**-50
     owners = np.repeat(np.arange(len(sizes)), sizes)
     data = Samples("any", np.zeros((owners.size, 1), np.float32), owners, np.zeros((1, 1), np.float32), owners[:1])
-    weights = data.deal(by_client(owners)).weights.astype(float)
+    weights = data.to_federation(by_client(owners)).weights.astype(float)
     assert weights.mean() == pytest.approx(1, rel=rounding)
     assert weights == pytest.approx(np.array(sizes) * len(sizes) / sum(sizes), rel=rounding)
 
@@ -88,7 +88,7 @@ def test_pooled_is_the_same_data_with_one_client() -> None:
 def test_samples_are_dealt_to_the_partitions_clients() -> None:
     data = Samples("dealt", FEATURES, LABELS, SMALL.test_features, SMALL.test_labels)
     partition = iid(LABELS, num_clients=2, seed=0)
-    federation = data.deal(partition)
+    federation = data.to_federation(partition)
     assert federation.name == "dealt"
     assert federation.sizes.tolist() == [3, 3]
     assert federation.order.tolist() == partition.order.tolist()

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fedlatest import ConfigError
-from fedlatest.data import deal_accounts, generated_tweets, write_generated
+from fedlatest.data import generated_tweets, split_accounts, write_generated
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.data.sentiment140.accounts import frequent_accounts, sleep_window
 from fedlatest.data.sentiment140.parsing import NAME, URL
@@ -65,7 +65,7 @@ def test_sentiment_can_be_learned(seed: int) -> None:
     """From the sum of a tweet's vectors, on tweets that were not trained on."""
     data = generated_tweets(seed=seed)
     texts = data.tweets.texts
-    deal = deal_accounts(data, num_clients=80, alpha=0.5)
+    deal = split_accounts(data, num_clients=80, alpha=0.5)
 
     def features(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         return np.stack([data.vectors[texts.ids[texts.offsets[row] : texts.offsets[row + 1]]].sum(0) for row in rows])

@@ -10,7 +10,7 @@ import pytest
 
 from fedlatest import DataError, load_mnist
 from fedlatest.data.mnist import FILES, MIRRORS
-from tests.data.images import write
+from tests.data.idx_files import write
 
 NAMES = tuple(FILES)
 # Three training and two test images of 2 x 2 pixels.

@@ -14,7 +14,7 @@ from fedlatest.data import TweetSet, generated_tweets, load_sentiment140, write_
 from fedlatest.data.sentiment140 import files as files
 from fedlatest.data.sentiment140.glove import check_glove
 from fedlatest.data.sentiment140.parsing import NAME
-from tests.data.server import Site, serving
+from tests.data.http_server import Site, serving
 
 CSV = b"""\
 "0","1","Sat Apr 18 14:08:07 PDT 2009","NO_QUERY","ann","@bob the cat"

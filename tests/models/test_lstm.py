@@ -13,7 +13,7 @@ from fedlatest.data.features import Sentences
 from fedlatest.models import MODELS, Model, lstm, sigmoid_cross_entropy
 from fedlatest.models.lstm import _layer_init
 from tests import lstm_reference
-from tests.models.ways import each_way, needs_compiler, some_params, taking
+from tests.models.recurrence_backends import every_backend, needs_compiler, some_params, using_backend
 
 LENGTHS = np.array([3, 0, 5, 1, 5], np.int32)  # the longest, shorter ones, one without words
 
@@ -52,15 +52,15 @@ def assert_equals_reference(num_features: int, hidden: int, features: Sentences,
     assert_close(gradient, lstm_reference.gradient(params, *features, answers), tolerance)
 
 
-@each_way
-def test_equals_the_reference(way: str) -> None:
-    with taking(way):
+@every_backend
+def test_equals_the_reference(backend: str) -> None:
+    with using_backend(backend):
         assert_equals_reference(5, 8, texts())
 
 
-@each_way
-def test_one_text_of_one_word(way: str) -> None:
-    with taking(way):
+@every_backend
+def test_one_text_of_one_word(backend: str) -> None:
+    with using_backend(backend):
         assert_equals_reference(5, 8, texts(lengths=[1]))
 
 
@@ -87,7 +87,7 @@ def test_the_reference_is_a_gradient() -> None:
     direction = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), params)
 
     def loss(step: float) -> float:
-        moved = jax.tree.map(lambda leaf, way: np.asarray(leaf, np.float64) + step * way, params, direction)
+        moved = jax.tree.map(lambda leaf, along: np.asarray(leaf, np.float64) + step * along, params, direction)
         outputs = lstm_reference.logits(moved, *features)
         return float(np.mean(np.logaddexp(0, outputs) - labels(5) * outputs))
 
@@ -95,8 +95,8 @@ def test_the_reference_is_a_gradient() -> None:
     assert sum(jax.tree.leaves(products)) == pytest.approx((loss(1e-5) - loss(-1e-5)) / 2e-5, rel=1e-7)
 
 
-@each_way
-def test_equals_pytorch(way: str) -> None:
+@every_backend
+def test_equals_pytorch(backend: str) -> None:
     """Outputs and gradients of torch.nn.LSTM and a linear layer, a text at a time, none empty: it refuses those."""
     torch = pytest.importorskip("torch")
     model, features = lstm(num_features=5, hidden=8), texts(lengths=[3, 5, 1, 4])
@@ -114,7 +114,7 @@ def test_equals_pytorch(way: str) -> None:
     ]
     logits = output(torch.stack(states))[:, 0]
     torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(labels(4)).float()).backward()
-    with taking(way):
+    with using_backend(backend):
         found, gradient = logits_and_gradient(model, params, features, labels(4))
     np.testing.assert_allclose(found, logits.detach().numpy(), atol=1e-5)
     assert_close(_as_pytorch(gradient), {name: parameter.grad.numpy() for name, parameter in theirs.items()})

@@ -13,8 +13,8 @@ import pytest
 
 from fedlatest.models import lstm
 from fedlatest.models.kernels import native
+from tests.models.recurrence_backends import BACKENDS, needs_compiler, some_params, some_weights
 from tests.models.test_lstm import texts
-from tests.models.ways import WAYS, needs_compiler, some_params, some_weights
 
 pytestmark = needs_compiler
 FLAGS = native.FLAGS
@@ -50,7 +50,7 @@ def works(library: object) -> bool:
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch, kernels: Path) -> None:
     monkeypatch.setenv("FEDLATEST_NATIVE", "0")
-    assert not native.ready(*SIZES)
+    assert not native.is_usable(*SIZES)
     assert not kernels.exists()
 
 
@@ -74,14 +74,14 @@ def test_without_a_compiler_one_warning_and_the_plain_way(
 def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", pretended_compiler(tmp_path, "echo 'no licence today' >&2; exit 3"))
     with pytest.warns(UserWarning, match=r"cannot be compiled \(pretended: no licence today\)"):
-        assert not native.ready(*SIZES)
+        assert not native.is_usable(*SIZES)
 
 
 def test_a_compiler_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", pretended_compiler(tmp_path, "exec sleep 60"))
     monkeypatch.setattr(native, "PATIENCE", 0.05)
     with pytest.warns(UserWarning, match="timed out after"):
-        assert not native.ready(*SIZES)
+        assert not native.is_usable(*SIZES)
 
 
 def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_others_could_have_put_there_is_not_run(kernels: Path) -> None:
 
 def test_processes_that_compile_at_once_do_no_harm(kernels: Path) -> None:
     """Two start together; each gets a kernel that works, one file is left."""
-    script = f"from fedlatest.models.kernels import native; assert native.ready{SIZES}"
+    script = f"from fedlatest.models.kernels import native; assert native.is_usable{SIZES}"
     command = [sys.executable, "-W", "error", "-c", script]
     processes = [subprocess.Popen(command, env=dict(os.environ)) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
@@ -174,11 +174,11 @@ def test_the_kernel_is_used_where_it_is_there() -> None:
     """No warning, and the name that XLA is given is that of the library."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert native.ready(*SIZES)
+        assert native.is_usable(*SIZES)
     weights = some_weights(*SIZES)
     vectors, lengths = texts(SIZES[0])
     program = jax.jit(native.last_hidden).lower(weights, vectors, lengths).as_text()
     assert f"{native._target(*SIZES)}_forward" in program
     np.testing.assert_allclose(
-        native.last_hidden(weights, vectors, lengths), WAYS["plain"](weights, vectors, lengths), atol=1e-6
+        native.last_hidden(weights, vectors, lengths), BACKENDS["plain"](weights, vectors, lengths), atol=1e-6
     )

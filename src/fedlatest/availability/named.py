@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.availability import chance, composition, patterns
+from fedlatest.availability import composition, patterns, stochastic
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
 from fedlatest.data.federation import SECONDS_PER_DAY
@@ -15,7 +15,7 @@ from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.errors import ConfigError, DataError
 
 
-class Clients(NamedTuple):
+class ClientInfo(NamedTuple):
     """What a builder knows of the federation; `seed` draws what differs between clients (the partition's seed)."""
 
     labels: npt.NDArray[np.int64]  # [N] each client's most frequent label
@@ -42,22 +42,22 @@ class Clients(NamedTuple):
         return middle + spread * np.random.default_rng(self.seed).uniform(-1, 1, self.num_clients)
 
 
-def _always(clients: Clients) -> Availability:
+def _always(clients: ClientInfo) -> Availability:
     """Everybody, in every round."""
     return patterns.always(clients.num_clients)
 
 
-def _diurnal(clients: Clients, *, period: int = 100, digits: int = 1) -> Availability:
-    """Clients of labels 0 .. digits-1 for `period` rounds, the others for the next `period`."""
+def _diurnal(clients: ClientInfo, *, period: int = 100, digits: int = 1) -> Availability:
+    """ClientInfo of labels 0 .. digits-1 for `period` rounds, the others for the next `period`."""
     return patterns.diurnal(clients.first_labels(digits), period=period)
 
 
-def _alternating(clients: Clients, *, t1: int = 100, t2: int = 100, digits: int = 1) -> Availability:
-    """Clients of labels 0 .. digits-1 for t1 rounds, the others for the next t2."""
+def _alternating(clients: ClientInfo, *, t1: int = 100, t2: int = 100, digits: int = 1) -> Availability:
+    """ClientInfo of labels 0 .. digits-1 for t1 rounds, the others for the next t2."""
     return patterns.alternating(clients.first_labels(digits), t1=t1, t2=t2)
 
 
-def _windows(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
+def _windows(clients: ClientInfo, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
     """A window of the day per client, its start drawn uniformly; rounds_per_day rounds are 24 h."""
     if not 0 < window_hours <= 24:
         raise ConfigError(f"window_hours={window_hours}: a window lasts more than 0 and at most 24 hours")
@@ -65,7 +65,7 @@ def _windows(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 
 
-def _sleep(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
+def _sleep(clients: ClientInfo, *, window_hours: float = 8.0, rounds_per_day: int = 120) -> Availability:
     """The quietest hours of each client's day, read off when its samples were made; rounds_per_day rounds are 24 h."""
     if clients.sent is None:
         raise ConfigError("availability=sleep: needs to know when samples were made; choose availability=windows")
@@ -75,32 +75,32 @@ def _sleep(clients: Clients, *, window_hours: float = 8.0, rounds_per_day: int =
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 
 
-def _bernoulli(clients: Clients, *, rate: float = 0.5, spread: float = 0.0) -> Availability:
+def _bernoulli(clients: ClientInfo, *, rate: float = 0.5, spread: float = 0.0) -> Availability:
     """A coin per client and round; rates are uniform in rate +- spread."""
-    return chance.bernoulli(clients.rates("rate", rate, spread))
+    return stochastic.bernoulli(clients.rates("rate", rate, spread))
 
 
-def _markov(clients: Clients, *, share: float = 0.5, spread: float = 0.0, correlation: float = 50.0) -> Availability:
+def _markov(clients: ClientInfo, *, share: float = 0.5, spread: float = 0.0, correlation: float = 50.0) -> Availability:
     """On/off chains: on for `share` +- spread of the time, with a memory of about `correlation` rounds."""
-    return chance.markov(clients.rates("share", share, spread), correlation=correlation)
+    return stochastic.markov(clients.rates("share", share, spread), correlation=correlation)
 
 
 def _sine(
-    clients: Clients, *, rate: float = 0.5, spread: float = 0.0, amplitude: float = 0.3, period: int = 20
+    clients: ClientInfo, *, rate: float = 0.5, spread: float = 0.0, amplitude: float = 0.3, period: int = 20
 ) -> Availability:
     """A coin whose chance swings between rate (1 - 2 amplitude) and rate every `period` rounds."""
-    return chance.sine(clients.rates("rate", rate, spread), amplitude=amplitude, period=period)
+    return stochastic.sine(clients.rates("rate", rate, spread), amplitude=amplitude, period=period)
 
 
-def _labels(clients: Clients, *, low: float = 0.1, high: float = 0.9) -> Availability:
+def _labels(clients: ClientInfo, *, low: float = 0.1, high: float = 0.9) -> Availability:
     """A coin whose chance grows evenly from `low` for label 0 to `high` for the last label."""
     _check_share("low", low)
     _check_share("high", high)
-    return chance.label_rates(clients.labels, np.linspace(low, high, clients.num_labels))
+    return stochastic.label_rates(clients.labels, np.linspace(low, high, clients.num_labels))
 
 
 def _lifetime(
-    clients: Clients, *, late: float = 0.2, arrival: int = 100, leaving: float = 0.0, departure: int = 1000
+    clients: ClientInfo, *, late: float = 0.2, arrival: int = 100, leaving: float = 0.0, departure: int = 1000
 ) -> Availability:
     """A share `late` of the clients arrives in round `arrival`; a share `leaving` is gone from round `departure`."""
     _check_share("late", late)
@@ -114,7 +114,7 @@ def _lifetime(
     )
 
 
-def _trace(clients: Clients, *, trace: str, wrap: bool = False, round_length: float = 1.0) -> Availability:
+def _trace(clients: ClientInfo, *, trace: str, wrap: bool = False, round_length: float = 1.0) -> Availability:
     """Replay of a CSV file (client,start,end); a round lasts `round_length` of its time unit."""
     intervals = traces.read_trace(Path(trace))
     if not intervals:

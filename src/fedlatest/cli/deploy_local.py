@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from fedlatest.availability import AVAILABILITY, Availability
-from fedlatest.availability.named import Clients
+from fedlatest.availability.named import ClientInfo
 from fedlatest.cli.app import out
 from fedlatest.cli.deployment_table import Board
 from fedlatest.deployment.deployment_folder import open_folder, refuse_nesting
@@ -98,10 +98,10 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     return f"{key}: unknown key{did_you_mean(key, known)}"
 
 
-def _clients(request: Request) -> Clients:
+def _clients(request: Request) -> ClientInfo:
     """Nodes as availability models see them: the first half bears label 0, the second label 1."""
     labels = np.arange(request.nodes) * 2 // request.nodes
-    return Clients(labels.astype(np.int64), 2, request.seed)
+    return ClientInfo(labels.astype(np.int64), 2, request.seed)
 
 
 def _manifest(request: Request, config: dict[str, Any], availability: dict[str, Any]) -> dict[str, Any]:

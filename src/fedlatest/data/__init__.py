@@ -5,7 +5,7 @@ from fedlatest.data.features import Sentences, Words
 from fedlatest.data.federation import Federation, Samples
 from fedlatest.data.mnist import load_mnist
 from fedlatest.data.partition import PARTITIONS, Partition, by_client, by_label, dirichlet, iid
-from fedlatest.data.sentiment140.accounts import Deal, deal_accounts, tweet_federation
+from fedlatest.data.sentiment140.accounts import AccountSplit, split_accounts, tweet_federation
 from fedlatest.data.sentiment140.generated import generated_tweets, write_generated
 from fedlatest.data.sentiment140.tweet_set import (
     TweetSet,
@@ -17,7 +17,7 @@ from fedlatest.data.sentiment140.tweet_set import (
 
 __all__ = [
     "PARTITIONS",
-    "Deal",
+    "AccountSplit",
     "Federation",
     "Partition",
     "Samples",
@@ -27,7 +27,6 @@ __all__ = [
     "Words",
     "by_client",
     "by_label",
-    "deal_accounts",
     "dirichlet",
     "generated_tweets",
     "iid",
@@ -35,6 +34,7 @@ __all__ = [
     "load_mnist",
     "load_sentiment140",
     "padded",
+    "split_accounts",
     "tweet_federation",
     "vocabulary",
     "write_generated",

@@ -174,6 +174,6 @@ class Samples(NamedTuple):
     test_features: npt.NDArray[np.float32]
     test_labels: npt.NDArray[Any]
 
-    def deal(self, partition: Partition) -> Federation:
+    def to_federation(self, partition: Partition) -> Federation:
         """The Federation in which the partition's clients hold these samples."""
         return Federation(*self, order=partition.order, offsets=partition.offsets)

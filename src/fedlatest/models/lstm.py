@@ -31,11 +31,11 @@ def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
     single = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
     backend = jax.default_backend() if single else "any"
-    if backend == "cpu" and native.ready(num_inputs, hidden):
+    if backend == "cpu" and native.is_usable(num_inputs, hidden):
         return native.last_hidden((*lower, *upper), vectors, lengths)
-    if backend == "gpu" and pallas.ready(hidden):
+    if backend == "gpu" and pallas.is_usable(hidden):
         return pallas.last_hidden((*lower, *upper), vectors, lengths)
-    return last_hidden_plainly(lower, upper, Sentences(vectors, lengths))
+    return last_hidden_jax(lower, upper, Sentences(vectors, lengths))
 
 
 def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) -> None:
@@ -49,7 +49,7 @@ def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) ->
         raise ConfigError(f"lengths: of shape {lengths}, give one for each of the {vectors.shape[0]} texts")
 
 
-def last_hidden_plainly(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
+def last_hidden_jax(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     """The same, word by word to the longest text that could be, for any device."""
     vectors, lengths = blank_padding(texts)
     nothing = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), jnp.result_type(vectors, *lower, *upper))

@@ -26,20 +26,20 @@ class Draw(IntEnum):
     TEST = 2
 
 
-class Deal(NamedTuple):
+class AccountSplit(NamedTuple):
     """Client i trains on the tweets rows[offsets[i] : offsets[i + 1]], sent at `sent` of the same positions."""
 
     rows: Rows
     offsets: npt.NDArray[np.int64]  # [N + 1]
-    sent: npt.NDArray[np.int32]  # seconds after midnight, one for each of `rows`
+    second: npt.NDArray[np.int32]  # seconds after midnight, one for each of `rows`
     accounts: npt.NDArray[np.int32]  # [N] which of the tweets' accounts each client is
     test_rows: Rows  # from the shortest text to the longest
-    num_left: int  # sampled accounts that have no training tweet, and so are no client
+    num_dropped: int  # sampled accounts that have no training tweet, and so are no client
 
 
-def deal_accounts(
+def split_accounts(
     tweet_set: TweetSet, *, num_clients: int, alpha: float = 0.0, seed: int = 0, more_tweets_than: int = MORE_THAN
-) -> Deal:
+) -> AccountSplit:
     """Sample accounts with more than 40 tweets, drop tweets by the hour, set a tenth aside to test; the paper's order.
 
     `alpha` is the share of positive tweets that stays at midnight, 1 - alpha at noon. Accounts with nothing left to
@@ -60,7 +60,9 @@ def deal_accounts(
         )
     rows, offsets, accounts = by_account(train, tweets.account)
     lengths = np.diff(tweets.texts.offsets)
-    return Deal(rows, offsets, tweets.second[rows], accounts, by_length(test, lengths), num_clients - len(accounts))
+    return AccountSplit(
+        rows, offsets, tweets.second[rows], accounts, by_length(test, lengths), num_clients - len(accounts)
+    )
 
 
 def frequent_accounts(account: npt.NDArray[Any], *, more_tweets_than: int = MORE_THAN) -> npt.NDArray[np.int64]:
@@ -218,12 +220,12 @@ def _middle_of_the_longest(
     return (best_start + (best_length - 1) // 2) % SECONDS_PER_DAY
 
 
-def tweet_federation(tweet_set: TweetSet, deal: Deal) -> Federation:
+def tweet_federation(tweet_set: TweetSet, deal: AccountSplit) -> Federation:
     """The Federation in which the deal's accounts hold their tweets; label 1 is a positive tweet.
 
-    >>> from fedlatest.data import deal_accounts, generated_tweets
+    >>> from fedlatest.data import split_accounts, generated_tweets
     >>> tweet_set = generated_tweets(20)
-    >>> tweet_federation(tweet_set, deal_accounts(tweet_set, num_clients=10)).num_clients
+    >>> tweet_federation(tweet_set, split_accounts(tweet_set, num_clients=10)).num_clients
     10
     """
     tweets, texts = tweet_set.tweets, tweet_set.tweets.texts
@@ -240,5 +242,5 @@ def tweet_federation(tweet_set: TweetSet, deal: Deal) -> Federation:
         offsets=deal.offsets,
         ids=deal.accounts,
         table=table,
-        second=deal.sent,
+        second=deal.second,
     )

@@ -29,7 +29,7 @@ PATIENCE = 120  # seconds for the compiler
 Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper
 
 
-def ready(num_inputs: int, hidden: int) -> bool:
+def is_usable(num_inputs: int, hidden: int) -> bool:
     """Whether the kernel for these sizes can be used; compiles it if need be. Says once why not."""
     return os.environ.get(SWITCH, "1") != "0" and _target(num_inputs, hidden) is not None
 

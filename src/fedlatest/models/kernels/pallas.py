@@ -18,7 +18,7 @@ Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, th
 NUM_WARPS = 1
 
 
-def ready(hidden: int) -> bool:
+def is_usable(hidden: int) -> bool:
     """Whether the kernel takes this size: a power of two, and weights that fit the registers of a warp."""
     return hidden in (8, 16)
 

@@ -11,33 +11,33 @@ import pytest
 
 from fedlatest.data.features import Sentences
 from fedlatest.models.kernels import native, pallas
-from fedlatest.models.lstm import Layer, last_hidden_plainly
+from fedlatest.models.lstm import Layer, last_hidden_jax
 
-Way = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
+Backend = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
 
 
 def _plain(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
-    return last_hidden_plainly(Layer(*weights[:3]), Layer(*weights[3:]), Sentences(vectors, lengths))
+    return last_hidden_jax(Layer(*weights[:3]), Layer(*weights[3:]), Sentences(vectors, lengths))
 
 
 def _pallas(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
     return pallas.last_hidden(weights, vectors, lengths, True)  # interpreted: no GPU here
 
 
-WAYS: dict[str, Way] = {"plain": _plain, "native": native.last_hidden, "pallas": _pallas}
+BACKENDS: dict[str, Backend] = {"plain": _plain, "native": native.last_hidden, "pallas": _pallas}
 has_compiler = any(map(shutil.which, native.COMPILERS))
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="there is no C compiler here")
-each_way = pytest.mark.parametrize(
-    "way", ["plain", pytest.param("native", marks=needs_compiler), pytest.param("pallas")]
+every_backend = pytest.mark.parametrize(
+    "backend", ["plain", pytest.param("native", marks=needs_compiler), pytest.param("pallas")]
 )
 
 
 @contextmanager
-def taking(way: str) -> Iterator[None]:
-    """What is traced inside takes this way through the recurrence."""
+def using_backend(backend: str) -> Iterator[None]:
+    """What is traced inside takes this backend through the recurrence."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "ready", lambda *_: way != "plain")
-        patch.setattr(native, "last_hidden", WAYS[way])
+        patch.setattr(native, "is_usable", lambda *_: backend != "plain")
+        patch.setattr(native, "last_hidden", BACKENDS[backend])
         yield
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from fedlatest import ConfigError, bernoulli, both, either, label_rates, markov, restrict, shift, sine
 from fedlatest.availability import Availability
-from fedlatest.availability.chance import Markov
+from fedlatest.availability.stochastic import Markov
 
 Table = npt.NDArray[np.bool_]
 MANY = 100_000
