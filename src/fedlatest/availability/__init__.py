@@ -1,4 +1,8 @@
-"""Who is here in round r: patterns, chance, traces, and compositions of them."""
+"""Availability models: which clients are available in round r.
+
+Holds repeating patterns, random models, recorded traces, compositions of models, and a registry of named models. May
+import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest` and `fedlatest.errors`.
+"""
 
 from fedlatest.availability.base import Assumption, Availability
 from fedlatest.availability.composition import both, either, lifetime, restrict, shift

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedlatest.data.features import pixels
 from fedlatest.data.federation import Samples
 from fedlatest.errors import DataError
-from fedlatest.paths import DATA, cache_folder, named_folder
+from fedlatest.paths import DATA, cache_folder, data_folder
 
 FILES = {  # well-known md5 of the original files
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -31,7 +31,7 @@ def load_mnist(folder: Path | str | None = None) -> Samples:
     `folder` (or the environment's FEDLATEST_DATA) holds the IDX files or a folder `mnist` with them; without either
     they are downloaded once and checked.
     """
-    named = named_folder(folder)
+    named = data_folder(folder)
     files = _locate(named) if named else _download()
     train_images, train_labels, test_images, test_labels = (read_idx(path) for path in files)
     for images, labels, path in ((train_images, train_labels, files[0]), (test_images, test_labels, files[2])):

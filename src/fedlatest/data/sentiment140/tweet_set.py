@@ -10,7 +10,7 @@ from fedlatest.data.progress import ProgressCallback, about
 from fedlatest.data.sentiment140.files import NUM_TWEETS, cached_tweets, cached_vectors, fetch_files, find_files
 from fedlatest.data.sentiment140.parsing import Texts, Tweets
 from fedlatest.errors import ConfigError
-from fedlatest.paths import named_folder
+from fedlatest.paths import data_folder
 
 
 class TweetSet(NamedTuple):
@@ -29,7 +29,7 @@ def load_sentiment140(folder: Path | str | None = None, *, on_progress: Progress
     The set is called sentiment140 if all 1.6 million tweets are there, else like the file. `on_progress` hears what is
     being done, how many bytes of it are done, and of how many (None if that is unknown).
     """
-    named = named_folder(folder)
+    named = data_folder(folder)
     tweets_file, vectors_file = find_files(named) if named else fetch_files(on_progress=on_progress)
     tweets = cached_tweets(tweets_file, told=about(on_progress, "reading tweets"))
     told = about(on_progress, "reading word vectors")
