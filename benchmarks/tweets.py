@@ -70,8 +70,8 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
-    from fedlatest.data.sentiment140.files import find_files
     from fedlatest.data.sentiment140.generated import write_generated
+    from fedlatest.data.sentiment140.source_files import find_files
 
     with tempfile.TemporaryDirectory() as place:
         folder = options.data or Path(place)

@@ -66,7 +66,7 @@ def test_a_figure_end_to_end(folder: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--data", "nowhere"), "data=nowhere: no such folder"),
-        (("--data", "."), "data=.: holds no tweets"),
+        (("--data", "."), "data=.: contains no tweets"),
         (("--set", "digits=3"), "digits: is a key of availability=diurnal"),
         (("--set", "alpha=half"), "alpha=half: expected a number"),
     ],

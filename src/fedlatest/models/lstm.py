@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedlatest.data.features import Sentences, blank_padding
+from fedlatest.data.features import Sentences, zero_padding
 from fedlatest.errors import ConfigError
 from fedlatest.models.base import Model, Params
 from fedlatest.models.dense import dense, dense_init
@@ -51,7 +51,7 @@ def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) ->
 
 def last_hidden_jax(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     """The same, word by word to the longest text that could be, for any device."""
-    vectors, lengths = blank_padding(texts)
+    vectors, lengths = zero_padding(texts)
     nothing = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), jnp.result_type(vectors, *lower, *upper))
 
     def word(state: _States, given: tuple[jax.Array, jax.Array]) -> tuple[_States, None]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from fedlatest.data.features import Sentences, blank_padding
+from fedlatest.data.features import Sentences, zero_padding
 
 Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper
 NUM_WARPS = 1
@@ -31,7 +31,7 @@ def last_hidden(weights: Weights, vectors: jax.Array, lengths: jax.Array, interp
 
 def _forward(weights: Weights, vectors: jax.Array, lengths: jax.Array, interpret: bool) -> tuple[jax.Array, Any]:
     lower_input, lower_hidden, lower_bias, upper_input, upper_hidden, upper_bias = weights
-    vectors, lengths = blank_padding(Sentences(vectors, lengths))
+    vectors, lengths = zero_padding(Sentences(vectors, lengths))
     hidden, num_words = lower_hidden.shape[0], vectors.shape[1]
     inputs = (vectors @ lower_input + lower_bias).reshape(*vectors.shape[:2], 4, hidden)
     outputs = [
