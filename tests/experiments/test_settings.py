@@ -100,7 +100,7 @@ def test_every_choice_can_be_built(what: str) -> None:
         ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
         ("tweets", "window_hours=24", "window_hours=24.0: must be at least 1 second and less than 24 hours"),
         ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
-        ("tweets", "hidden=0", "hidden=0: a layer has at least one unit"),
+        ("tweets", "hidden=0", "hidden=0: must be at least 1 unit"),
         ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
     ],
 )
