@@ -1,4 +1,4 @@
-"""A Flax model: its init and apply are what fedlatest asks for."""
+"""Train a Flax model: fedlatest uses its init and apply functions."""
 
 from typing import Any
 

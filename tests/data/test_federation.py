@@ -85,7 +85,7 @@ def test_pooled_is_the_same_data_with_one_client() -> None:
     assert before["partition"] != after["partition"]
 
 
-def test_to_federation_divides_the_samples_as_the_partition_says() -> None:
+def test_to_federation_divides_the_samples_according_to_the_partition() -> None:
     data = Samples("divided", FEATURES, LABELS, SMALL.test_features, SMALL.test_labels)
     partition = iid(LABELS, num_clients=2, seed=0)
     federation = data.to_federation(partition)

@@ -33,7 +33,7 @@ def sine(
 ) -> Availability:
     """Return independent draws whose probability follows a sine of the round.
 
-    The probability in round r is rate * (1 - a + a sin(2 pi (r / P + phase))), which lies between rate * (1 - 2 a) and
+    The probability in round r is rate * (1 - a + a sin(2 pi (r / P + phase))), between rate * (1 - 2 a) and
     rate.
 
     Args:

@@ -198,5 +198,5 @@ class Samples(NamedTuple):
     test_labels: npt.NDArray[Any]
 
     def to_federation(self, partition: Partition) -> Federation:
-        """Return the Federation in which these samples are divided among clients as the partition says."""
+        """Return the Federation in which these samples are divided among clients according to the partition."""
         return Federation(*self, order=partition.order, offsets=partition.offsets)
