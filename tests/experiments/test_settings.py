@@ -97,7 +97,7 @@ def test_every_choice_can_be_built(what: str) -> None:
         ("tweets", "model=logistic", "model=logistic: is not for texts; generated-tweets takes model=lstm"),
         ("tweets", "partition=iid", "partition=iid: is not for texts; generated-tweets takes partition=account"),
         ("tweets", "num_clients=31", "num_clients=31: must be at least 1 and at most"),
-        ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
+        ("tweets", "alpha=1.5", "alpha=1.5: must be in [0, 1]"),
         ("tweets", "window_hours=24", "window_hours=24.0: must be at least 1 second and less than 24 hours"),
         ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
         ("tweets", "hidden=0", "hidden=0: must be at least 1 unit"),
