@@ -21,7 +21,7 @@ from fedlatest.ledger.audit import audit
 
 NUM_CLIENTS, ROUNDS = 10, 60
 samples = fedlatest.load_digits()
-federation = samples.deal(fedlatest.dirichlet(samples.labels, num_clients=NUM_CLIENTS, alpha=0.3, seed=0))
+federation = samples.to_federation(fedlatest.dirichlet(samples.labels, num_clients=NUM_CLIENTS, alpha=0.3, seed=0))
 pattern = fedlatest.diurnal(np.arange(NUM_CLIENTS) % 2 == 0, period=10)
 
 

@@ -53,8 +53,11 @@ def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -
     ("overrides", "message"),
     [
         (["period=0"], "period=0"),
-        (["digits=10"], "digits=10: the first group holds 1 .. 9"),
-        (["num_clients=1001"], "num_clients=1001: one label a client needs a multiple of the 10 labels, such as 1000"),
+        (["digits=10"], "digits=10: must be 1 .. 9"),
+        (
+            ["num_clients=1001"],
+            "num_clients=1001: one label per client needs a multiple of the 10 labels, such as 1000",
+        ),
         (["num_clients=5000"], "num_clients=5000: too many for 1438 samples"),
         (["availability=bernoulli", "rate=0.9", "spread=0.2"], "spread=0.2"),
         (["availability=lifetime", "late=2"], "late=2"),
@@ -90,14 +93,14 @@ def test_every_choice_can_be_built(what: str) -> None:
     [
         ("mnist", "model=lstm", "model=lstm: is for texts, which digits is not"),
         ("mnist", "partition=account", "partition=account: is for texts, which digits is not"),
-        ("mnist", "availability=sleep", "availability=sleep: needs to know when samples were made"),
+        ("mnist", "availability=sleep", "availability=sleep: this data set has no sample times"),
         ("tweets", "model=logistic", "model=logistic: is not for texts; generated-tweets takes model=lstm"),
         ("tweets", "partition=iid", "partition=iid: is not for texts; generated-tweets takes partition=account"),
-        ("tweets", "num_clients=31", "num_clients=31: give at least 1 and at most"),
-        ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
-        ("tweets", "window_hours=24", "window_hours=24.0: sleep lasts at least a second and less than 24 hours"),
+        ("tweets", "num_clients=31", "num_clients=31: must be at least 1 and at most"),
+        ("tweets", "alpha=1.5", "alpha=1.5: must be in [0, 1]"),
+        ("tweets", "window_hours=24", "window_hours=24.0: must be at least 1 second and less than 24 hours"),
         ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
-        ("tweets", "hidden=0", "hidden=0: a layer has at least one unit"),
+        ("tweets", "hidden=0", "hidden=0: must be at least 1 unit"),
         ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
     ],
 )

@@ -41,7 +41,7 @@ def _compile_quickly() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def federation() -> fedlatest.Federation:
     samples = fedlatest.load_digits()
-    return samples.deal(fedlatest.dirichlet(samples.labels, num_clients=CLIENTS, alpha=0.5, seed=1))
+    return samples.to_federation(fedlatest.dirichlet(samples.labels, num_clients=CLIENTS, alpha=0.5, seed=1))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from fedlatest.availability import AVAILABILITY, Availability
-from fedlatest.availability.named import Clients
+from fedlatest.availability.named import ClientInfo
 from fedlatest.cli.app import out
 from fedlatest.cli.deployment_table import ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
@@ -100,10 +100,10 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     return f"{key}: unknown key{did_you_mean(key, known)}"
 
 
-def _clients(request: Request) -> Clients:
+def _clients(request: Request) -> ClientInfo:
     """Describe the nodes to availability models: the first half has label 0, the second half label 1."""
     labels = np.arange(request.nodes) * 2 // request.nodes
-    return Clients(labels.astype(np.int64), 2, request.seed)
+    return ClientInfo(labels.astype(np.int64), 2, request.seed)
 
 
 def _manifest(request: Request, config: dict[str, Any], availability: dict[str, Any]) -> dict[str, Any]:

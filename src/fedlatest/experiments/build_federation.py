@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedlatest.availability import Clients
-from fedlatest.data import Deal, Federation, Samples, TweetSet, tweet_federation
+from fedlatest.availability import ClientInfo
+from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.settings import keywords_of, make
 from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
@@ -19,7 +19,7 @@ class BuiltFederation(NamedTuple):
     """A federation, and what goes with it."""
 
     federation: Federation
-    clients: Clients
+    clients: ClientInfo
     sizes: Mapping[str, int]  # of a model
     loss: Loss
     notes: tuple[str, ...] = ()  # what a user should know of it
@@ -55,8 +55,8 @@ class FederationBuilder:
 def _build_from_samples(samples: Samples, values: Mapping[str, Any]) -> BuiltFederation:
     num_clients, seed = values["num_clients"], values["partition_seed"]
     partition = make("partition", values, labels=samples.labels, num_clients=num_clients, seed=seed)
-    federation = samples.deal(partition)
-    clients = Clients(federation.client_labels(), federation.num_labels, seed)
+    federation = samples.to_federation(partition)
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed)
     sizes = {"num_features": samples.features.shape[1], "num_classes": federation.num_labels}
     return BuiltFederation(federation, clients, sizes, softmax_cross_entropy)
 
@@ -65,15 +65,15 @@ def _build_from_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> BuiltF
     num_clients, seed = values["num_clients"], values["partition_seed"]
     deal = make("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
     federation = tweet_federation(tweet_set, deal)
-    sent = np.split(deal.sent, deal.offsets[1:-1])
-    clients = Clients(federation.client_labels(), federation.num_labels, seed, sent)
+    sent = np.split(deal.second, deal.offsets[1:-1])
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent)
     sizes = {"num_features": tweet_set.vectors.shape[1]}
     return BuiltFederation(
         federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, deal, num_clients))
     )
 
 
-def _notes(tweet_set: TweetSet, deal: Deal, num_clients: int) -> Iterator[str]:
+def _notes(tweet_set: TweetSet, deal: AccountSplit, num_clients: int) -> Iterator[str]:
     tweets = tweet_set.tweets
     if tweets.num_malformed:
         total = tweets.num_malformed + len(tweets.positive)
@@ -81,8 +81,8 @@ def _notes(tweet_set: TweetSet, deal: Deal, num_clients: int) -> Iterator[str]:
             f"{tweet_set.name}: {tweets.num_malformed} of {total} rows make no sense and are left out "
             f"(first {tweets.first_malformed})"
         )
-    if deal.num_left:
-        yield f"{deal.num_left} of {num_clients} accounts have no tweet left to train on and are no client"
+    if deal.num_dropped:
+        yield f"{deal.num_dropped} of {num_clients} accounts have no tweet left to train on and are no client"
 
 
 def _check_kind(data: Data, values: Mapping[str, Any]) -> None:

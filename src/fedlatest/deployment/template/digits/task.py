@@ -63,7 +63,7 @@ def evaluate(model: Arrays, features: Features, labels: Labels) -> dict[str, flo
 @cache
 def _federation(num_parts: int) -> fedlatest.Federation:
     samples = fedlatest.load_digits()
-    return samples.deal(fedlatest.dirichlet(samples.labels, num_clients=num_parts, alpha=0.5, seed=0))
+    return samples.to_federation(fedlatest.dirichlet(samples.labels, num_clients=num_parts, alpha=0.5, seed=0))
 
 
 def _probabilities(weight: Features, bias: Features, x: Features) -> Features:
