@@ -1,0 +1,321 @@
+"""The Algorithm interface: what every algorithm must satisfy, and custom algorithms that use each part of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedlatest import Algorithm, ConfigError, Result, always, fedavg, fedlaavg, fedprox, fedsgd, naive, simulate
+from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
+from fedlatest.algorithms.base import (
+    ClientFacts,
+    ClientState,
+    Cohort,
+    Contribution,
+    Direction,
+    RoundFacts,
+    UpdateUpload,
+    scale,
+    subtract,
+)
+from fedlatest.flower.server_algorithm import job_config
+from fedlatest.simulation import Engine, ExperimentSpec
+from fedlatest.simulation.rounds import State
+from tests.problems import MODEL, coins, flat, small_federation
+
+FEDERATION = small_federation(8, seed=1)
+EVERYONE = always(8)
+
+
+def run(algorithm: Algorithm, **options: Any) -> Result:
+    defaults: dict[str, Any] = {
+        "rounds": 5, "cohort_size": 3, "num_local_steps": 2, "batch_size": 3, "learning_rate": 0.2,
+        "evaluate_every": 5,
+    }  # fmt: skip
+    availability = options.pop("availability", EVERYONE)
+    return simulate(FEDERATION, MODEL, algorithm, availability, **(defaults | options))
+
+
+def final(algorithm: Algorithm, rounds: int = 5, **options: Any) -> State:
+    spec = ExperimentSpec(
+        FEDERATION, MODEL, algorithm, options.pop("availability", EVERYONE), 3,
+        **({"num_local_steps": 2, "batch_size": 3, "learning_rate": 0.2} | options),
+    )  # fmt: skip
+    engine = Engine([spec])
+    states, _ = engine.advance(engine.start(), rounds)
+    return jax.tree.map(lambda leaf: leaf[0], states[0])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_states_what_it_is(name: str) -> None:
+    """Lists, plots and run folders take name, title and settings from the algorithm itself."""
+    algorithm = ALGORITHMS[name]()
+    assert algorithm.name == name
+    assert algorithm.title
+    assert set(algorithm.numbers) <= set(algorithm.settings)
+    assert algorithm.paper or name == "sequential"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_runs_with_64_bit_numbers(name: str) -> None:
+    """JAX_ENABLE_X64=1 makes Python integers and sums 64 bits wide; a carried state must keep its types."""
+    with jax.enable_x64(True):
+        assert np.isfinite(run(ALGORITHMS[name](), rounds=2).metrics.rows[-1].train_loss)
+
+
+CAN_BE_DEPLOYED = {
+    "fedlaavg": True,
+    "fedavg": True,
+    "fedadam": True,
+    "amplified_fedavg": True,
+    "fedsgd": False,
+    "fedprox": False,
+    "naive": False,
+    "flexible": False,
+    "sequential": False,
+    "scaffold": False,
+    "fedawe": False,
+    "fedau": False,
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_deployability_is_declared(name: str) -> None:
+    """With unweighted losses: those that leave local training alone and upload their update."""
+    algorithm = ALGORITHMS[name](**({} if name == "sequential" else {"weighting": "none"}))
+    assert (algorithm.obstacles_to_deployment() == []) == CAN_BE_DEPLOYED[name]
+    if CAN_BE_DEPLOYED[name]:
+        assert job_config(algorithm).algorithm == name
+        weighted = ALGORITHMS[name](weighting="loss")
+        with pytest.raises(ConfigError, match=r"cannot be deployed: it changes the local steps \(direction\)"):
+            job_config(weighted)
+    else:
+        with pytest.raises(ConfigError, match=f"algorithm={name} .* cannot be deployed: "):
+            job_config(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        (naive(weighting="none"), "it needs a fixed set of clients"),
+        (fedsgd(weighting="none"), "it fixes the number of local steps"),
+        (scaffold(weighting="none"), r"it broadcasts more than the model \(broadcast\)"),
+        (fedawe(weighting="none"), r"it chooses where local training starts \(start\)"),
+        (fedau(weighting="none"), r"its upload is not an UpdateUpload \(contribute\)"),
+        (replace(fedavg(weighting="none"), brief=lambda server, facts: {}), "it sends each client values of its own"),
+        (replace(fedavg(weighting="none"), requires=("rates",)), "it needs the clients' participation rates"),
+        (
+            replace(fedavg(weighting="none"), direction=lambda gradient, *rest: gradient),
+            r"it changes the local steps \(direction\)",
+        ),
+    ],
+)
+def test_refused_deployment_names_the_reason(algorithm: Algorithm, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        job_config(algorithm)
+
+
+def test_direction_function_equals_the_declared_direction() -> None:
+    """FedProx written as a function (gradient, local, start, broadcast, client, facts) is FedProx."""
+
+    def direction(gradient: Any, local: Any, start: Any, broadcast: Any, client: Any, facts: ClientFacts) -> Any:
+        del broadcast, client
+        return jax.tree.map(lambda g, x, x0: facts.weight * g + 0.7 * (x - x0), gradient, local, start)
+
+    own = replace(fedavg(), direction=direction)
+    np.testing.assert_allclose(
+        flat(final(own).server.params), flat(final(fedprox(mu=0.7)).server.params), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_private_state_is_kept_per_client() -> None:
+    """A client counts its own participations; K = 3 of 8 clients for 5 rounds make 15 in all."""
+
+    def init_client(params: Any) -> ClientState:
+        del params
+        return ClientState(private={"count": jnp.int32(0)})
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        update = UpdateUpload()(broadcast, local, client, facts)
+        return update._replace(private={"count": client.private["count"] + 1})
+
+    state = final(replace(fedavg(), init_client=init_client, contribute=contribute))
+    counts = np.asarray(state.clients.private["count"])
+    assert counts.sum() == 15
+    assert ((counts > 0) == (np.asarray(state.last_round) >= 0)).all()
+
+
+def test_brief_reaches_its_client() -> None:
+    """Each client receives the number of its own position and uploads it: the sum is that of the cohort."""
+
+    def brief(server: Any, facts: RoundFacts) -> dict[str, jax.Array]:
+        del server
+        return {"position": jnp.arange(facts.num_clients, dtype=jnp.float32)}
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        del client
+        return Contribution(
+            fresh={"update": scale(subtract(local, broadcast.params), 0.0), "seen": facts.brief["position"]}
+        )
+
+    def merge(server: Any, sums: Any, facts: RoundFacts) -> Any:
+        assert facts.cohort is not None
+        expected = jnp.sum(jnp.where(facts.cohort.mask, facts.cohort.clients, 0))
+        return jax.tree.map(lambda leaf: leaf + (sums.fresh["seen"] - expected), server)
+
+    own = replace(fedavg(), brief=brief, contribute=contribute, merge=merge)
+    start, end = final(own, rounds=0), final(own, rounds=4)
+    np.testing.assert_array_equal(flat(start.server.params), flat(end.server.params))
+
+
+def test_facts_of_a_client() -> None:
+    """The learning rate, the last round and the participation rate of the client itself reach `contribute`."""
+    rates = np.linspace(0.1, 0.8, 8)
+
+    def init_client(params: Any) -> ClientState:
+        del params
+        return ClientState(private={name: jnp.float32(-9) for name in ("learning_rate", "last_round", "rate")})
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        update = UpdateUpload()(broadcast, local, client, facts)
+        seen = {"learning_rate": facts.learning_rate, "last_round": facts.last_round, "rate": facts.rate}
+        return update._replace(private={name: jnp.float32(value) for name, value in seen.items()})
+
+    own = replace(fedavg(), init_client=init_client, contribute=contribute, requires=("rates",))
+    with pytest.raises(ConfigError, match="rates: fedavg needs the participation rate of each client"):
+        final(own)
+    schedule = optax.linear_schedule(0.4, 0.0, 4)
+    for rounds in (1, 2, 3):
+        state = final(own, rounds, rates=rates, learning_rate=schedule)
+        before = np.asarray(final(own, rounds - 1, rates=rates, learning_rate=schedule).last_round)
+        latest = np.asarray(state.last_round) == rounds - 1
+        seen = state.clients.private
+        np.testing.assert_allclose(seen["learning_rate"][latest], 0.4 - 0.1 * (rounds - 1), rtol=1e-6)
+        np.testing.assert_allclose(seen["rate"][latest], rates[latest], rtol=1e-6)
+        assert seen["last_round"][latest].tolist() == before[latest].tolist()
+
+
+def test_after_merge_sees_the_new_model() -> None:
+    """FedAWE: the clients of the last cohort hold the new model exactly, the others older ones."""
+    state = final(fedawe(), rounds=4)
+    latest = np.asarray(state.last_round) == 3
+    own, common = flat(state.clients.private["model"]), flat(state.server.params)
+    np.testing.assert_array_equal(own[latest], np.broadcast_to(common, own[latest].shape))
+    assert (np.abs(own[~latest] - common).max(axis=(1, 2)) > 0).all()
+
+
+def test_learning_rate_schedule_of_a_constant_is_the_constant() -> None:
+    constant, schedule = run(fedlaavg()), run(fedlaavg(), learning_rate=optax.constant_schedule(0.2))
+    np.testing.assert_array_equal(constant.params["weight"], schedule.params["weight"])
+    decayed = run(fedlaavg(), learning_rate=optax.exponential_decay(0.2, 1, 0.5))
+    assert np.abs(constant.params["weight"] - decayed.params["weight"]).max() > 1e-4
+
+
+def test_client_optimizer() -> None:
+    """`optax.identity` is plain SGD; `optax.scale(2)` is twice the learning rate; momentum is neither."""
+    plain = run(fedavg()).params["weight"]
+    np.testing.assert_array_equal(run(fedavg(), client_optimizer=optax.identity()).params["weight"], plain)
+    doubled = run(fedavg(), client_optimizer=optax.scale(2.0), learning_rate=0.1).params["weight"]
+    np.testing.assert_allclose(doubled, plain, rtol=1e-5, atol=1e-6)
+    momentum = run(fedavg(), client_optimizer=optax.trace(0.9)).params["weight"]
+    assert np.abs(momentum - plain).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: run(fedavg(), client_optimizer=optax.adam(0.1)),
+        lambda: fedavg(server_optimizer=optax.sgd(1.0)),
+        lambda: fedlaavg(server_optimizer=optax.adam(0.1)),
+    ],
+)
+def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) -> None:
+    """`optax.adam(0.1)` returns -0.1 times a direction; the runtime would apply the sign and the step twice."""
+    with pytest.raises(ConfigError, match=r"_optimizer: applies a learning rate and a sign .* optax\.scale_by_adam"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fedavg(server_step=0.5), "server_step=0.5: is used with server_optimizer only"),
+        (lambda: fedavg(server_optimizer=optax.identity(), server_step=0.0), "server_step=0.0: must be"),
+        (lambda: scaffold(weighting="update"), "weighting='update': control variates"),
+        (lambda: scaffold(server_step=-1.0), "server_step=-1.0"),
+        (lambda: fedawe(weighting="update"), "weighting='update'"),
+        (lambda: fedawe(server_step=float("inf")), "server_step=inf"),
+        (lambda: fedau(cutoff=0), "cutoff=0: must be a whole number of rounds"),
+        (lambda: fedau(weighting="update"), "weighting='update'"),
+        (lambda: fedau(server_step=0.0), "server_step=0.0"),
+        (lambda: amplified_fedavg(amplification=0.0), "amplification=0.0"),
+        (lambda: amplified_fedavg(amplify_every=0), "amplify_every=0"),
+    ],
+)
+def test_values_out_of_range_are_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_parts_must_be_those_of_init_client() -> None:
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        del client, facts
+        return Contribution(remembered={"other": subtract(local, broadcast.params)})
+
+    own = replace(fedlaavg(), init_client=UpdateUpload(remembered=True).init_client, contribute=contribute)
+    expected = r"contribute returns the remembered parts \['other'\], init_client declares \['update'\]"
+    with pytest.raises(ConfigError, match=expected):
+        run(own)
+
+
+@pytest.mark.parametrize("positions", [[0, 3, 3], [0, 1, 8], [-1, 1, 2]])
+def test_a_cohort_with_repeated_or_impossible_positions_is_an_error(positions: list[int]) -> None:
+    """Sums over such a cohort would be wrong without any other sign."""
+
+    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
+        del server, available
+        return Cohort(jnp.where(facts.round == 2, jnp.array(positions), jnp.array([0, 1, 2])), jnp.ones(3, bool))
+
+    with pytest.raises(
+        ConfigError, match=r"select returned a position twice or outside 0 \.\. 7 in round 2 \(seed 0\)"
+    ):
+        run(replace(fedlaavg(), select=select))
+
+
+def test_large_cohorts_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond PAIRWISE_COHORT slots the check sorts."""
+    monkeypatch.setattr("fedlatest.simulation.rounds.PAIRWISE_COHORT", 2)
+
+    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
+        del server, available, facts
+        return Cohort(jnp.array([4, 0, 4]), jnp.ones(3, bool))
+
+    with pytest.raises(ConfigError, match="select returned a position twice"):
+        run(replace(fedavg(), select=select))
+    run(replace(fedavg(), select=lambda *_: Cohort(jnp.array([4, 0, 5]), jnp.ones(3, bool))))
+
+
+def test_chunks_without_clients_are_not_trained() -> None:
+    """2 of 8 clients are available, K = 8 and 2 train at once: one chunk of four is trained, in each of 3 rounds."""
+    trained: list[int] = []
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        jax.debug.callback(lambda number: trained.append(int(number)), facts.id)
+        return UpdateUpload()(broadcast, local, client, facts)
+
+    own = replace(fedavg(), contribute=contribute)
+    availability = coins([1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    result = run(own, availability=availability, cohort_size=8, rounds=3, clients_at_once=2)
+    jax.effects_barrier()
+    assert sorted(trained) == [0, 0, 0, 5, 5, 5]
+    whole = run(fedavg(), availability=availability, cohort_size=8, rounds=3, clients_at_once=8)
+    np.testing.assert_allclose(result.params["weight"], whole.params["weight"], rtol=1e-5, atol=1e-6)
+
+
+def test_plain_direction() -> None:
+    assert Direction().plain
+    assert not Direction(scale=lambda facts: 2.0).plain
