@@ -63,10 +63,10 @@ def test_a_model_that_is_not_finite_is_not_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ({"weight": 1e300}, "its weight is 1e\\+300, not in"),
-    ({"weight": 1e-50}, "its weight is 1e-50, not in"),
-    ({"client": ""}, "its name has 0 characters"),
-    ({"client": "x" * 201}, "its name has 201 characters"),
+    ({"weight": 1e300}, "the weight is 1e\\+300; it must be in"),
+    ({"weight": 1e-50}, "the weight is 1e-50; it must be in"),
+    ({"client": ""}, "the client's id has 0 characters"),
+    ({"client": "x" * 201}, "the client's id has 201 characters"),
 ])  # fmt: skip
 def test_an_invalid_greeting_is_refused(change: Any, why: str, tmp_path: Path) -> None:
     job = SmallJob(tmp_path, clients="")

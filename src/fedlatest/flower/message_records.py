@@ -56,7 +56,7 @@ def read_reply(message: Message, *, size: int) -> Reply:
     """Return the reply in a message.
 
     Raises:
-        ProtocolError: The message is not a valid reply, or its vector is longer than `size` numbers; a longer vector
+        ProtocolError: The message is not a valid reply, or its upload is longer than `size` numbers; a longer one
             is not decoded.
     """
     header = _header(message)
@@ -96,10 +96,10 @@ def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
         return None
     array = record.get(VECTOR) if isinstance(record, ArrayRecord) else None
     if array is None or len(record) != 1 or array.stype != "numpy.ndarray":
-        raise ProtocolError("its vector is not one NumPy array")
+        raise ProtocolError("the upload is not one NumPy array")
     if len(array.data) > size * UPLOAD_DTYPE.itemsize + MAX_NUMPY_HEADER:
-        raise ProtocolError(f"its vector has {len(array.data)} bytes, more than {size} numbers take")
+        raise ProtocolError(f"the upload has {len(array.data)} bytes, more than {size} numbers take")
     try:
         return array.numpy()
     except Exception as error:  # NumPy may raise anything on forged bytes, also MemoryError
-        raise ProtocolError(f"its vector cannot be read ({error})") from None
+        raise ProtocolError(f"the upload cannot be read ({error})") from None
