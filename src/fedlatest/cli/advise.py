@@ -10,8 +10,8 @@ from rich.text import Text
 
 from fedlatest.availability import Assumption, read_trace, trace
 from fedlatest.cli.app import app, out, use_device
-from fedlatest.cli.progress import Loading
-from fedlatest.cli.run import recipe_named
+from fedlatest.cli.progress import LoadingBars
+from fedlatest.cli.run import find_recipe
 from fedlatest.errors import ConfigError
 from fedlatest.experiments import Experiment, FederationBuilder
 from fedlatest.experiments.estimates import estimate
@@ -98,13 +98,13 @@ def advise(
 def _from_recipe(
     name: str, overrides: list[str], data: Path | None, given: Given, learning_rate: float | None
 ) -> Known:
-    experiments = recipe_named(name).experiments(overrides)
+    experiments = find_recipe(name).experiments(overrides)
     experiment: Experiment = next((x for x in experiments if x.values["algorithm"] == "fedlaavg"), experiments[0])
     if experiment.values["algorithm"] != "fedlaavg":
         raise ConfigError(f"algorithm={experiment.values['algorithm']}: the theorems are about fedlaavg")
     use_device("cpu")
-    with Loading() as loading:
-        builder = FederationBuilder(recipe_named(name).load(data, on_progress=loading.hear))
+    with LoadingBars() as loading:
+        builder = FederationBuilder(find_recipe(name).load(data, on_progress=loading.update))
     spec = experiment.spec(builder)
     found = spec.availability.assumption(spec.rounds)
     guess = estimate(spec)
@@ -117,7 +117,7 @@ def _from_recipe(
         spec.training.num_local_steps,
     )
     guessed = frozenset(name for name, own in given._asdict().items() if own is None)
-    note = guess.words(guessed) if guessed else ""
+    note = guess.describe(guessed) if guessed else ""
     step = spec.training.learning_rate if learning_rate is None else learning_rate
     return Known(setting, "measured", problem.smoothness, problem, step, note, guessed)
 

@@ -13,7 +13,7 @@ from fedlatest.availability import alternating
 from fedlatest.cli.app import app, out, use_device
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.example1_simulation import Ending, Errors, explain_example1, theorem2_errors
-from fedlatest.experiments.rate_simulation import Kind, RatePoint, RateSetting, fit_exponents, play_rate
+from fedlatest.experiments.rate_simulation import Kind, RatePoint, RateSetting, fit_exponents, simulate_rate
 from fedlatest.report.theory_figures import Measured, Path1, draw_example1, draw_rate
 from fedlatest.theory import Example1, accumulated_bias
 
@@ -64,7 +64,7 @@ def rate(
         raise ConfigError(f"--seeds {seeds}: must be at least 1")
     use_device("cpu")
     points = [
-        play_rate(RateSetting(num_clients, rounds, cast(Kind, kind), period, heterogeneity, noise), range(seeds))
+        simulate_rate(RateSetting(num_clients, rounds, cast(Kind, kind), period, heterogeneity, noise), range(seeds))
         for num_clients in NUM_CLIENTS
         for rounds in NUM_ROUNDS
     ]

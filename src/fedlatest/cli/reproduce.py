@@ -12,18 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from fedlatest.cli.app import app, err, out, use_device
-from fedlatest.cli.progress import Loading, ManyBars, Stop, duration
+from fedlatest.cli.progress import BatchBars, GracefulStop, LoadingBars, format_duration
 from fedlatest.cli.report import write_report
-from fedlatest.cli.run import refuse_a_run_at, show_notes
+from fedlatest.cli.run import check_is_no_run, show_notes
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.experiments import Experiment, FederationBuilder
 from fedlatest.experiments.parallel_runs import (
-    Job,
-    News,
+    Batch,
+    BatchProgress,
     default_workers,
-    run_in_processes,
-    run_side_by_side,
-    side_by_side,
+    group_by_program,
+    run_batches,
+    run_batches_in_processes,
 )
 from fedlatest.report import Claim, PublishedCurve, RunRecord, read_published, read_runs, write_claims
 from fedlatest.reproduction.figure import Figure
@@ -57,7 +57,7 @@ def reproduce(
     histories = read_published(published) if published else {}
     experiments = experiments_of(figures, rounds=rounds)
     root = to or Path("runs") / f"reproduce-{paper}-{experiments[0].values['rounds']}x{seeds}"
-    refuse_a_run_at(root, "a reproduction")
+    check_is_no_run(root, "a reproduction")
     begun, numbers = time.monotonic(), list(range(seeds))
     missing = [experiment for experiment in experiments if not _finished(experiment, root / experiment.name, numbers)]
     if missing:
@@ -73,7 +73,7 @@ def reproduce(
     out.print(f"claims: {write_claims(judged.claims, root / 'claims.csv')}", soft_wrap=True)
     out.print(f"{len(drawn)} figures, each as PNG and PDF: {root / 'figures'}", soft_wrap=True)
     write_report(list(runs.values()), root / "report.html", judged, title=reproduction.title)
-    took = duration(time.monotonic() - begun)
+    took = format_duration(time.monotonic() - begun)
     out.print(f"{len(missing)} of {len(experiments)} runs were made now; all in {took}", highlight=False)
 
 
@@ -100,31 +100,31 @@ def _run(
     num_workers: int,
 ) -> None:
     """Run what is missing: side by side on an accelerator, in processes on a CPU."""
-    with Loading() as loading:
-        builder = FederationBuilder(reproduction.load(data, on_progress=loading.hear))
+    with LoadingBars() as loading:
+        builder = FederationBuilder(reproduction.load(data, on_progress=loading.update))
     for experiment in experiments:
         builder.build(experiment.values)
     show_notes(builder.notes)
     folders = [root / experiment.name for experiment in experiments]
     accelerated = jax.default_backend() != "cpu"
     if accelerated:
-        jobs = side_by_side(experiments, folders, builder)
+        jobs = group_by_program(experiments, folders, builder)
     else:
-        jobs = [Job((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
-    with Stop() as stop, ManyBars(jobs) as bars:
+        jobs = [Batch((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
+    with GracefulStop() as stop, BatchBars(jobs) as bars:
 
-        def hear(news: News) -> None:
-            bars.hear(news)
+        def hear(news: BatchProgress) -> None:
+            bars.update(news)
             for name, reason in news.diverged.items():
                 err.print(Text(f"{name}: {reason}", style="yellow"), soft_wrap=True)
-            if stop.asked:
+            if stop.requested:
                 raise KeyboardInterrupt
 
         try:
             if accelerated:
-                run_side_by_side(jobs, builder, seeds, hear)
+                run_batches(jobs, builder, seeds, hear)
             else:
-                run_in_processes(jobs, partial(reproduction.load, data), seeds, hear, num_workers=num_workers)
+                run_batches_in_processes(jobs, partial(reproduction.load, data), seeds, hear, num_workers=num_workers)
         except KeyboardInterrupt:
             err.print(f"stopped; the same command goes on from there ({root})", soft_wrap=True)
             raise typer.Exit(130) from None
