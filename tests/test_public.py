@@ -1,4 +1,4 @@
-"""The public names, pinned: adding or removing one is a decision."""
+"""The list of public names, pinned so that a change of it is deliberate."""
 
 import fedlatest
 
@@ -19,7 +19,7 @@ def test_public_names() -> None:
         assert hasattr(fedlatest, name)
 
 
-def test_errors_have_one_root() -> None:
+def test_every_error_is_a_fedlatest_error() -> None:
     for name in fedlatest.__all__:
         if name.endswith("Error"):
             assert issubclass(getattr(fedlatest, name), fedlatest.FedlatestError)
