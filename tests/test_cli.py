@@ -20,7 +20,10 @@ FAST = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "25")
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
-    """The folder and output of a short quickstart, run with --force as `make demo` does; tests use a copy."""
+    """The folder and output of a short quickstart, run with --force as `make demo` does; tests use a copy.
+
+    The tests that use it stand next to each other, so that one pytest worker gets them all.
+    """
     folder = tmp_path_factory.mktemp("quickstart")
     return folder, fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=folder)
 
@@ -55,6 +58,25 @@ def test_quickstart_end_to_end(quickstart: tuple[Path, Done], after_quickstart: 
     drawn = fedlatest_here("plot", "q", "--out", "all.pdf", cwd=folder)
     assert drawn.returncode == 0
     assert (folder / "all.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_forced_recipe_can_be_resumed_after_an_interruption(after_quickstart: Path) -> None:
+    """--force removes all runs of the recipe before the first one starts, so no old run is left to conflict."""
+    for name in ("fedavg", "sequential"):
+        RunFolder(after_quickstart / "q" / name).clear()  # as after an interruption: some runs are missing
+    other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
+    assert fedlatest_here(*other, "--resume", cwd=after_quickstart).returncode == 1
+    assert fedlatest_here(*other, "--force", cwd=after_quickstart).returncode == 0
+    for name in ("fedlaavg", "sequential"):
+        assert RunFolder(after_quickstart / "q" / name).manifest["config"]["recipe"]["period"] == 7
+
+
+def test_force_with_invalid_values_removes_nothing(after_quickstart: Path) -> None:
+    for invalid in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
+        done = fedlatest_here("run", "quickstart", *FAST, "--out", "q", "--force", *invalid, cwd=after_quickstart)
+        assert done.returncode == 1
+    for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
+        assert RunFolder(after_quickstart / "q" / name).finished
 
 
 def test_interrupt_and_resume(tmp_path: Path) -> None:
@@ -160,22 +182,3 @@ def test_command_modules_import_no_heavy_packages() -> None:
     code = IMPORTS.format(folder=folder, modules=COMMAND_MODULES, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
-
-
-def test_forced_recipe_can_be_resumed_after_an_interruption(after_quickstart: Path) -> None:
-    """--force removes all runs of the recipe before the first one starts, so no old run is left to conflict."""
-    for name in ("fedavg", "sequential"):
-        RunFolder(after_quickstart / "q" / name).clear()  # as after an interruption: some runs are missing
-    other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
-    assert fedlatest_here(*other, "--resume", cwd=after_quickstart).returncode == 1
-    assert fedlatest_here(*other, "--force", cwd=after_quickstart).returncode == 0
-    for name in ("fedlaavg", "sequential"):
-        assert RunFolder(after_quickstart / "q" / name).manifest["config"]["recipe"]["period"] == 7
-
-
-def test_force_with_invalid_values_removes_nothing(after_quickstart: Path) -> None:
-    for invalid in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
-        done = fedlatest_here("run", "quickstart", *FAST, "--out", "q", "--force", *invalid, cwd=after_quickstart)
-        assert done.returncode == 1
-    for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
-        assert RunFolder(after_quickstart / "q" / name).finished

@@ -1,5 +1,8 @@
 """The list of public names, pinned so that a change of it is deliberate."""
 
+import subprocess
+import sys
+
 import fedlatest
 
 
@@ -23,3 +26,10 @@ def test_every_error_is_a_fedlatest_error() -> None:
     for name in fedlatest.__all__:
         if name.endswith("Error"):
             assert issubclass(getattr(fedlatest, name), fedlatest.FedlatestError)
+
+
+def test_run_folders_and_errors_are_imported_without_jax() -> None:
+    """Names are looked up in the packages without JAX first."""
+    code = "import sys, fedlatest; fedlatest.RunFolder, fedlatest.ConfigError; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

@@ -103,10 +103,10 @@ class Errors(NamedTuple):
     bound: npt.NDArray[np.float64]
 
 
-def theorem2_errors(example: Example1, *, doublings: int = 6) -> Errors:
+def theorem2_errors(example: Example1, *, num_points: int = 6) -> Errors:
     """Simulate T = T_0, 4 T_0, 16 T_0, ... from x^0 = 0; T_0 is the smallest power of 4 that covers two periods."""
     first = 4 ** math.ceil(math.log(2 * example.period, 4))
-    rounds = np.array([first * 4**i for i in range(doublings) if first * 4**i <= MAX_ROUNDS])
+    rounds = np.array([first * 4**i for i in range(num_points) if first * 4**i <= MAX_ROUNDS])
     errors = []
     for count in rounds.tolist():
         iterates = simulate_example1(example, "fedlaavg", learning_rate=0.5 / math.sqrt(count), rounds=count)
