@@ -32,8 +32,7 @@ def compiled(num_clients: int, samples: int, algorithm: str) -> Callable[[], Non
     from fedlatest import Federation, diurnal, logistic
     from fedlatest.algorithms import ALGORITHMS
     from fedlatest.data.features import pixels
-    from fedlatest.models import softmax_cross_entropy
-    from fedlatest.simulation import Engine, Training
+    from fedlatest.simulation import Engine, ExperimentSpec
 
     rng = np.random.default_rng(0)
     rows = num_clients * samples
@@ -46,15 +45,17 @@ def compiled(num_clients: int, samples: int, algorithm: str) -> Callable[[], Non
         order=np.arange(rows, dtype=np.int32),
         offsets=np.arange(0, rows + 1, samples),
     )
-    engine = Engine(
+    spec = ExperimentSpec(
         federation,
         logistic(num_features=PIXELS, num_classes=CLASSES),
         ALGORITHMS[algorithm](),
         diurnal(np.arange(num_clients) < num_clients // 10, period=100),
-        Training(COHORT, STEPS, BATCH, RATE),
-        loss=softmax_cross_entropy,
-        seeds=[0],
+        cohort_size=COHORT,
+        num_local_steps=STEPS,
+        batch_size=BATCH,
+        learning_rate=RATE,
     )
+    engine = Engine([spec])
     states = engine.start()
 
     def play() -> None:

@@ -67,21 +67,24 @@ def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
     from fedlatest.algorithms import fedlaavg
     from fedlatest.models import lstm, sigmoid_cross_entropy
     from fedlatest.models.kernels import native, pallas
-    from fedlatest.simulation import Engine, Training
+    from fedlatest.simulation import Engine, ExperimentSpec
 
     if case == "plain scan":
         native.ready, pallas.ready = lambda *_: False, lambda *_: False
     federation = tweets(data) if data else random_words()
     assert federation.table is not None, "texts have a table of word vectors"
-    engine = Engine(
+    spec = ExperimentSpec(
         federation,
         lstm(num_features=federation.table.shape[1]),
         fedlaavg(),
         always(federation.num_clients),
-        Training(COHORT, STEPS, BATCH, RATE),
+        cohort_size=COHORT,
+        num_local_steps=STEPS,
+        batch_size=BATCH,
+        learning_rate=RATE,
         loss=sigmoid_cross_entropy,
-        seeds=[0],
     )
+    engine = Engine([spec])
     states = engine.start()
     rounds, evaluations = [], []
     for _ in range(repeats + 1):

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 import fedlatest
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, from_record, to_record
 from fedlatest.flower.client import Weights
-from fedlatest.ledger import ClientStore, Folder
+from fedlatest.ledger import ClientStore, FolderStorage
 from fedlatest.ledger.audit import audit
 
 NUM_CLIENTS, ROUNDS = 10, 60
@@ -75,5 +75,5 @@ with tempfile.TemporaryDirectory() as folder:
     result = strategy.start(grid, to_record(first), num_rounds=ROUNDS, evaluate_fn=evaluate)
     for number in (0, 20, 40, ROUNDS):
         print(f"round {number:2}: accuracy {result.evaluate_metrics_serverapp[number]['accuracy']:.3f}")
-    found = audit(job / "ledger.sqlite", [ClientStore(Folder(state)) for state in states])
-    print(f"the sum is that of {len(found.in_sum)} clients' updates, off by {found.off}")
+    found = audit(job / "ledger.sqlite", [ClientStore(FolderStorage(state)) for state in states])
+    print(f"the sum is that of {len(found.in_sum)} clients' updates, off by {found.max_difference}")

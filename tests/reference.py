@@ -1,6 +1,7 @@
-"""A slow, obvious reference in plain NumPy: one client at a time, one sample list at a time, nothing clever.
+"""A slow, obvious reference in plain NumPy: one client at a time, one list of samples at a time.
 
-It restates the hash, the shuffle, the selection rules and every algorithm, for logistic regression, in float64.
+It restates the hash, the shuffle, the selection rules and every algorithm, for logistic regression, in float64. Each
+class is one algorithm and follows its update rule literally, round by round.
 """
 
 import math
@@ -32,27 +33,27 @@ def bits(seed: int, purpose: int, *words: int) -> int:
 
 
 def permute(key: int, size: int, position: int) -> int:
-    place = position
+    position_now = position
     for number in range(24):
         round_key = mix((key + 0x9E3779B9 * (number + 1)) & MASK)
         unit = np.float32(round_key >> 8) * np.float32(2**-24)
         pivot = min(int(unit * np.float32(size)), size - 1)
-        partner = (pivot - place) % size
-        if mix(round_key ^ max(place, partner)) >> 31:
-            place = partner
-    return place
+        partner = (pivot - position_now) % size
+        if mix(round_key ^ max(position_now, partner)) >> 31:
+            position_now = partner
+    return position_now
 
 
 def batches(federation: Federation, client: int, *, round: int, seed: int, steps: int, size: int) -> list[list[int]]:
-    """Rows of the client's local batches: shuffle, walk, shuffle again."""
+    """Rows of the client's local batches: shuffle, take them in order, shuffle again."""
     own = federation.order[federation.offsets[client] : federation.offsets[client + 1]]
-    walk: list[int] = []
-    lap = 0
-    while len(walk) < steps * size:
-        key = bits(seed, BATCHES, int(federation.ids[client]), round, lap)
-        walk += [int(own[permute(key, len(own), position)]) for position in range(len(own))]
-        lap += 1
-    return [walk[step * size : (step + 1) * size] for step in range(steps)]
+    order_of_rows: list[int] = []
+    shuffle = 0
+    while len(order_of_rows) < steps * size:
+        key = bits(seed, BATCHES, int(federation.ids[client]), round, shuffle)
+        order_of_rows += [int(own[permute(key, len(own), position)]) for position in range(len(own))]
+        shuffle += 1
+    return [order_of_rows[step * size : (step + 1) * size] for step in range(steps)]
 
 
 def gradient(x: Floats, features: Floats, labels: npt.NDArray[Any]) -> Floats:
@@ -66,11 +67,10 @@ def gradient(x: Floats, features: Floats, labels: npt.NDArray[Any]) -> Floats:
 
 
 @dataclass
-class Reference:
-    """Plays rounds of one algorithm and remembers everything worth comparing."""
+class FedAvg:
+    """Runs rounds and keeps everything worth comparing; the other algorithms override parts of it."""
 
     federation: Federation
-    algorithm: str
     available: Callable[[int], npt.NDArray[np.bool_]]
     x: Floats
     cohort_size: int
@@ -78,99 +78,247 @@ class Reference:
     batch: int
     rate: float
     seed: int = 0
-    mu: float = 1.0
-    server_step: float = 0.01
     weighting: str = "loss"
-    empty_round: str = "step"
-    least_work: float = 1.0
-    least_presence: float = 0.0
-    trial: int = 100
     cohorts: list[set[int]] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)  # R_i, or -1
 
     def __post_init__(self) -> None:
-        num_clients = self.federation.num_clients
-        self.stored = np.zeros((num_clients, *self.x.shape))  # u_i
-        self.last = [-1] * num_clients  # R_i
-        self.waiting: dict[int, Floats] = {}
-        self.out: set[int] = set()
-        self.first, self.second, self.num_steps = np.zeros_like(self.x), np.zeros_like(self.x), 0  # Adam's moments
+        self.num_clients = self.federation.num_clients
+        self.last = [-1] * self.num_clients
+        self.begin()
 
-    def play(self, rounds: int) -> Floats:
+    def begin(self) -> None:
+        """Set up what the algorithm keeps."""
+
+    def run(self, rounds: int) -> Floats:
         for round in range(rounds):
-            self.play_round(round)
+            cohort = self.select(round)
+            self.merge(round, cohort, {client: self.train(client, round) for client in cohort})
+            self.cohorts.append(set(cohort))
+            for client in cohort:
+                self.last[client] = round
         return self.x
 
-    def play_round(self, round: int) -> None:
-        cohort = self.select(round)
-        updates = {client: self.update(client, round) for client in cohort}
-        self.cohorts.append(set(cohort))
-        for client in cohort:
-            self.last[client] = round
-        if self.algorithm == "fedlaavg":
-            for client, update in updates.items():
-                self.stored[client] = update
-            if cohort or self.empty_round == "step":
-                self.x = self.x + self.stored.mean(axis=0)
-        elif self.algorithm == "naive":
-            self.waiting |= updates
-            if len(self.waiting) == self.federation.num_clients:
-                self.x = self.x + np.mean(list(self.waiting.values()), axis=0)
-                self.waiting = {}
-        elif self.algorithm == "flexible":
-            left = self.federation.num_clients - len(self.out)
-            self.x = self.x + np.sum([np.zeros_like(self.x), *updates.values()], axis=0) / left
-            if round == self.trial:  # whose cohorts were rounds 0 .. trial - 1
-                self.out = self.seldom(round)
-        elif cohort:
-            share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
-            mean = np.sum(list(updates.values()), axis=0) / share
-            self.x = self.x + (self.adam(mean) if self.algorithm == "fedadam" else mean)
-
-    def adam(self, mean: Floats) -> Floats:
-        """Adam's step along the mean update, with bias-corrected moments."""
-        self.num_steps += 1
-        self.first = 0.9 * self.first + 0.1 * mean
-        self.second = 0.99 * self.second + 0.01 * mean**2
-        first, second = self.first / (1 - 0.9**self.num_steps), self.second / (1 - 0.99**self.num_steps)
-        return np.asarray(self.server_step * first / (np.sqrt(second) + 1e-3))
-
     def select(self, round: int) -> list[int]:
-        here = np.flatnonzero(self.available(round)).tolist()
-        ids = [int(number) for number in self.federation.ids]
-        if self.algorithm == "fedlaavg":
-            rank = {c: (self.last[c], -(bits(self.seed, SELECTION, ids[c], self.last[c]) >> 2)) for c in here}
-            return sorted(here, key=lambda client: rank[client])[: self.cohort_size]
-        if self.algorithm == "naive":
-            here = [client for client in here if client not in self.waiting]
-        here = [client for client in here if client not in self.out]
-        lots = {client: bits(self.seed, SELECTION, ids[client], round) >> 2 for client in here}
-        return sorted(here, key=lambda client: -lots[client])[: self.cohort_size]
+        return self.uniform(round, np.flatnonzero(self.available(round)).tolist())
 
-    def seldom(self, rounds: int) -> set[int]:
-        """Who took part too seldom in the first rounds, compared with the most frequent."""
-        seen = [sum(client in cohort for cohort in self.cohorts[:rounds]) for client in range(len(self.last))]
-        return {c for c, times in enumerate(seen) if times < self.least_presence * max(seen)}
+    def uniform(self, round: int, clients: list[int]) -> list[int]:
+        rank = {c: bits(self.seed, SELECTION, int(self.federation.ids[c]), round) >> 2 for c in clients}
+        return sorted(clients, key=lambda client: -rank[client])[: self.cohort_size]
 
-    def steps_done(self, client: int, round: int, steps: int) -> int:
-        least = max(1, math.ceil(self.least_work * steps))
-        chance = (bits(self.seed, WORK, int(self.federation.ids[client]), round) >> 8) * 2**-24
-        return least + int(chance * (steps - least + 1))
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        if cohort:
+            self.x = self.x + self.mean(cohort, updates)
+
+    def mean(self, cohort: list[int], updates: dict[int, Floats]) -> Floats:
+        share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
+        return np.asarray(np.sum(list(updates.values()), axis=0) / share)
 
     def weight(self, client: int) -> float:
         sizes = np.diff(self.federation.offsets)
         return float(sizes[client] * len(sizes) / sizes.sum())
 
-    def update(self, client: int, round: int) -> Floats:
-        """Local SGD on w_i N f_i: x_local - x."""
-        local = self.x.copy()
-        steps = 1 if self.algorithm == "fedsgd" else self.steps
+    def train(self, client: int, round: int) -> Floats:
+        """The update of one client."""
+        local = self.local_model(client, round, self.x)
+        return (local - self.x) * (self.weight(client) if self.weighting == "update" else 1.0)
+
+    def local_model(self, client: int, round: int, start: Floats, num_steps: int | None = None) -> Floats:
+        """Local SGD on w_i N f_i."""
+        local = start.copy()
         scale = self.weight(client) if self.weighting == "loss" else 1.0
-        walk = batches(self.federation, client, round=round, seed=self.seed, steps=steps, size=self.batch)
-        done = self.steps_done(client, round, steps) if self.algorithm == "flexible" else steps
-        for rows in walk[:done]:
+        rows_of = batches(self.federation, client, round=round, seed=self.seed, steps=self.steps, size=self.batch)
+        for rows in rows_of[:num_steps]:
             features = self.federation.features[rows].astype(np.float64)
             descent = scale * gradient(local, features, self.federation.labels[rows])
-            if self.algorithm == "fedprox":
-                descent = descent + self.mu * (local - self.x)
-            local = local - self.rate * descent
-        return (local - self.x) * (steps / done) * (self.weight(client) if self.weighting == "update" else 1.0)
+            local = local - self.rate * self.direction(client, descent, local)
+        return local
+
+    def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
+        return descent
+
+
+@dataclass
+class FedSGD(FedAvg):
+    def begin(self) -> None:
+        self.steps = 1
+
+
+@dataclass
+class FedProx(FedAvg):
+    mu: float = 1.0
+
+    def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
+        return descent + self.mu * (local - self.x)
+
+
+@dataclass
+class FedAdam(FedAvg):
+    server_step: float = 0.01
+
+    def begin(self) -> None:
+        self.first, self.second, self.num_steps = np.zeros_like(self.x), np.zeros_like(self.x), 0
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        """Adam's step along the mean update, with bias-corrected moments."""
+        if not cohort:
+            return
+        mean = self.mean(cohort, updates)
+        self.num_steps += 1
+        self.first = 0.9 * self.first + 0.1 * mean
+        self.second = 0.99 * self.second + 0.01 * mean**2
+        first, second = self.first / (1 - 0.9**self.num_steps), self.second / (1 - 0.99**self.num_steps)
+        self.x = self.x + self.server_step * first / (np.sqrt(second) + 1e-3)
+
+
+@dataclass
+class FedLaAvg(FedAvg):
+    empty_round: str = "step"
+
+    def begin(self) -> None:
+        self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
+
+    def select(self, round: int) -> list[int]:
+        available = np.flatnonzero(self.available(round)).tolist()
+        ids = [int(number) for number in self.federation.ids]
+        rank = {c: (self.last[c], -(bits(self.seed, SELECTION, ids[c], self.last[c]) >> 2)) for c in available}
+        return sorted(available, key=lambda client: rank[client])[: self.cohort_size]
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        for client, update in updates.items():
+            self.stored[client] = update
+        if cohort or self.empty_round == "step":
+            self.x = self.x + self.stored.mean(axis=0)
+
+
+@dataclass
+class Naive(FedAvg):
+    def begin(self) -> None:
+        self.waiting: dict[int, Floats] = {}
+
+    def select(self, round: int) -> list[int]:
+        available = np.flatnonzero(self.available(round)).tolist()
+        return self.uniform(round, [client for client in available if client not in self.waiting])
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        self.waiting |= updates
+        if len(self.waiting) == self.num_clients:
+            self.x = self.x + np.mean(list(self.waiting.values()), axis=0)
+            self.waiting = {}
+
+
+@dataclass
+class Flexible(FedAvg):
+    least_work: float = 1.0
+    least_presence: float = 0.0
+    trial: int = 100
+    dropped: set[int] = field(default_factory=set)
+
+    def select(self, round: int) -> list[int]:
+        available = np.flatnonzero(self.available(round)).tolist()
+        return self.uniform(round, [client for client in available if client not in self.dropped])
+
+    def train(self, client: int, round: int) -> Floats:
+        least = max(1, math.ceil(self.least_work * self.steps))
+        chance = (bits(self.seed, WORK, int(self.federation.ids[client]), round) >> 8) * 2**-24
+        done = least + int(chance * (self.steps - least + 1))
+        return (self.local_model(client, round, self.x, done) - self.x) * (self.steps / done)
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        left = self.num_clients - len(self.dropped)
+        self.x = self.x + np.sum([np.zeros_like(self.x), *updates.values()], axis=0) / left
+        if round == self.trial:  # counts the cohorts of rounds 0 .. trial - 1
+            seen = [sum(client in cohort for cohort in self.cohorts) for client in range(self.num_clients)]
+            self.dropped = {c for c, times in enumerate(seen) if times < self.least_presence * max(seen)}
+
+
+@dataclass
+class Scaffold(FedAvg):
+    server_step: float = 1.0
+
+    def begin(self) -> None:
+        self.common = np.zeros_like(self.x)  # c
+        self.own = np.zeros((self.num_clients, *self.x.shape))  # c_i
+
+    def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
+        return descent - self.own[client] + self.common
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        new = {c: self.own[c] - self.common - update / (self.steps * self.rate) for c, update in updates.items()}
+        if cohort:
+            self.x = self.x + self.server_step * self.mean(cohort, updates)
+        for client, control in new.items():
+            self.common = self.common + (control - self.own[client]) / self.num_clients
+            self.own[client] = control
+
+
+@dataclass
+class FedAWE(FedAvg):
+    server_step: float = 1.0
+
+    def begin(self) -> None:
+        self.models = {client: self.x.copy() for client in range(self.num_clients)}  # x_i
+
+    def train(self, client: int, round: int) -> Floats:
+        """What the client sends: x_i + eta_g (t - tau_i) D_i."""
+        own = self.models[client]
+        absence = round - self.last[client]
+        return own + self.server_step * absence * (self.local_model(client, round, own) - own)
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        if cohort:
+            self.x = np.asarray(np.mean(list(updates.values()), axis=0))
+            self.models |= dict.fromkeys(cohort, self.x)
+
+
+@dataclass
+class FedAU(FedAvg):
+    """Counts every client's gap in every round, as the paper's Algorithm 2 does."""
+
+    cutoff: int = 50
+    server_step: float = 1.0
+
+    def begin(self) -> None:
+        self.omega, self.num_gaps = [1.0] * self.num_clients, [0] * self.num_clients
+        self.gap = [0] * self.num_clients
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        weighted = [self.omega[client] * update for client, update in updates.items()]
+        self.x = self.x + self.server_step * np.sum([np.zeros_like(self.x), *weighted], axis=0) / self.num_clients
+        for client in range(self.num_clients):
+            self.gap[client] += 1
+            if client in cohort or self.gap[client] == self.cutoff:
+                seen = self.num_gaps[client]
+                self.omega[client] = (seen * self.omega[client] + self.gap[client]) / (seen + 1)
+                self.num_gaps[client], self.gap[client] = seen + 1, 0
+
+
+@dataclass
+class AmplifiedFedAvg(FedAvg):
+    amplification: float = 2.0
+    amplify_every: int = 20
+
+    def begin(self) -> None:
+        self.anchor = self.x.copy()
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        super().merge(round, cohort, updates)
+        if (round + 1) % self.amplify_every == 0:
+            self.x = self.x + (self.amplification - 1) * (self.x - self.anchor)
+            self.anchor = self.x
+
+
+REFERENCES: dict[str, type[FedAvg]] = {
+    "fedavg": FedAvg,
+    "fedsgd": FedSGD,
+    "fedprox": FedProx,
+    "fedadam": FedAdam,
+    "fedlaavg": FedLaAvg,
+    "naive": Naive,
+    "flexible": Flexible,
+    "scaffold": Scaffold,
+    "fedawe": FedAWE,
+    "fedau": FedAU,
+    "amplified_fedavg": AmplifiedFedAvg,
+}
+"""By the name of the algorithm's factory; its keywords are those of the factory."""

@@ -1,4 +1,4 @@
-"""`fedlatest explain` and `fedlatest advise` as a user meets them."""
+"""The output and the error messages of `fedlatest explain` and `fedlatest advise`."""
 
 import re
 from pathlib import Path
@@ -9,21 +9,21 @@ from tests.command_line import fedlatest, fedlatest_here
 
 
 def test_explain_example1(tmp_path: Path) -> None:
-    """Four rounds of client 1 for one of client 2: tables, words and a figure."""
+    """Four rounds of client 1, then one of client 2: tables, sentences and a figure."""
     done = fedlatest("explain", "example1", "--t1", "4", "--t2", "1", "--learning-rate", "0.05", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"FedAvg +0\.\d+ +0\.\d+ +\d\.\de[-+]\d+ +-0\.2\d+", done.stdout)
     assert re.search(r"FedLaAvg +0\.5000000 +0\.5000000", done.stdout)
-    assert "Play and formulas agree to 1e-06." in done.stdout
+    assert "Simulation and formulas agree to 1e-06." in done.stdout
     assert re.search(r"M_R = (\d+) of R = \1 rounds", done.stdout)
     assert (tmp_path / "example1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_explain_rate(tmp_path: Path) -> None:
-    """Nine settings, none of which violates the bound; the fitted exponents beside the promised ones."""
+    """Nine settings, all below the bound; the fitted exponents are printed beside the promised ones."""
     done = fedlatest("explain", "rate", "--seeds", "2", "--out", "rate.pdf", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "9 of 9 settings stay under Theorem 3's bound for every one of 2 seeds." in done.stdout
+    assert "9 of 9 settings stay below Theorem 3's bound for all 2 seeds." in done.stdout
     assert re.search(r"Fitted: N\^\(-0\.2\d\d, .* and T\^\(-0\.(49|50)\d, ", done.stdout)
     assert (tmp_path / "rate.pdf").read_bytes().startswith(b"%PDF")
 
@@ -32,7 +32,7 @@ def test_explain_rate(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("explain", "example1", "--learning-rate", "0.6"), "learning_rate=0.6: Theorem 1 is for steps above 0"),
-        (("explain", "example1", "--t2", "0"), "t2=0: must be at least 1; client 2 would never be here"),
+        (("explain", "example1", "--t2", "0"), "t2=0: must be at least 1; otherwise client 2 is never available"),
         (("explain", "rate", "--kind", "cubic"), "--kind cubic: choose one of logcosh, quadratic"),
         (
             ("advise", "--clients", "9", "--cohort", "3", "--rounds", "9", "--smoothness", "1"),
@@ -40,25 +40,25 @@ def test_explain_rate(tmp_path: Path) -> None:
         ),
         (("advise", "--clients", "9", "--cohort", "3", "--rounds", "9", "--e", "2"), "L is unknown: give --smoothness"),
         (("advise", "--cohort", "3", "--rounds", "9", "--e", "2", "--smoothness", "1"), "--clients: is missing"),
-        (("advise", "quickstart", "--clients", "9"), "--clients: the recipe quickstart says that"),
+        (("advise", "quickstart", "--clients", "9"), "--clients: is set by the recipe quickstart"),
         (("advise", "mnist", "--set", "algorithm=fedavg"), "algorithm=fedavg: the theorems are about fedlaavg"),
         (("advise", "nothing"), "recipe nothing: unknown"),
         (("advise", "--trace", "t.csv", "--e", "5"), "--e, --trace: give E or a trace to measure it from, not both"),
         (("advise", "--trace", "t.csv", "--round-length", "0"), "--round-length 0: must be above 0"),
         (("advise", "--e", "5", "--learning-rate", "nan"), "--learning-rate nan: must be above 0"),
         (("advise", "--e", "5", "--local-steps", "0"), "--local-steps 0: must be at least 1"),
-        (("explain", "example1", "--out", "x.txt"), "--out x.txt: a figure's name ends in .png or .pdf"),
+        (("explain", "example1", "--out", "x.txt"), "--out x.txt: the name of a figure must end in .png or .pdf"),
     ],
 )
-def test_nonsense(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = fedlatest_here(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_advise_on_a_recipe(tmp_path: Path) -> None:
-    """E is measured, L, G, sigma and B are estimated and said to be."""
+def test_advise_for_a_recipe(tmp_path: Path) -> None:
+    """E is measured; L, G, sigma and B are estimated and reported as estimates."""
     done = fedlatest("advise", "quickstart", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r" E +31 +measured", done.stdout)
@@ -68,15 +68,20 @@ def test_advise_on_a_recipe(tmp_path: Path) -> None:
     assert "There are too few rounds" in done.stdout
 
 
-def test_advise_on_a_trace(tmp_path: Path) -> None:
-    """a is away in rounds 3 .. 8, b in 0 .. 3 and 9 .. 11; a third client that never comes is named."""
+def test_advise_for_a_trace(tmp_path: Path) -> None:
+    """Client a is unavailable in rounds 3 .. 8, b in 0 .. 3 and 9 .. 11; so E is 6 + 1.
+
+    A third client, which the trace does not contain, is named in the error message.
+    """
     (tmp_path / "trace.csv").write_text("client,start,end\na,0,3\nb,4,9\na,9,12\n")
-    asked = ("advise", "--trace", "trace.csv", "--cohort", "1", "--smoothness", "2")
-    done = fedlatest(*asked, cwd=tmp_path)
+    command = ("advise", "--trace", "trace.csv", "--cohort", "1", "--smoothness", "2")
+    done = fedlatest(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r" E +7 +measured", done.stdout)
-    longer = fedlatest_here(*asked, "--rounds", "100", cwd=tmp_path)  # played again and again: b is away in 9 .. 15
+    longer = fedlatest_here(
+        *command, "--rounds", "100", cwd=tmp_path
+    )  # the trace is repeated: b is unavailable in 9 .. 15
     assert re.search(r" E +8 +measured, repeated", longer.stdout)
-    failed = fedlatest(*asked, "--clients", "3", cwd=tmp_path)
+    failed = fedlatest(*command, "--clients", "3", cwd=tmp_path)
     assert failed.returncode == 1
     assert "trace trace.csv: Assumption 4 fails, client 2 is never available in 12 rounds" in failed.stderr

@@ -1,4 +1,4 @@
-"""`reproduce` and `report` as a user meets them, on small images in MNIST's own format."""
+"""`fedlatest reproduce` and `fedlatest report` on a small data set in MNIST's file format."""
 
 import csv
 import os
@@ -14,35 +14,35 @@ import pytest
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest, fedlatest_here
 
-LONG = ("reproduce", "mnist", "--figure", "chart", "--rounds", "1000", "--out", "o")
+LONG_COMMAND = ("reproduce", "mnist", "--figure", "chart", "--rounds", "1000", "--out", "o")
 PUBLISHED = """algorithm,setting,round,train_loss,test_accuracy
 FedLaAvg,E100_alpha0.1,0,2.3,0.1
 FedLaAvg,E100_alpha0.1,20,1.0,0.6
 """
 
 
-def test_a_figure_end_to_end(small_mnist: Path, tmp_path: Path) -> None:
-    """Runs, figures, claims and page; a second time nothing is run; another length in the same place is refused."""
+def test_reproduce_two_figures(small_mnist: Path, tmp_path: Path) -> None:
+    """Creates runs, figures, claims and a page; a second call runs nothing; another number of rounds is rejected."""
     (tmp_path / "published.csv").write_text(PUBLISHED)
     command = ("reproduce", "mnist", "--figure", "clients", "--figure", "illustration", "--rounds", "40", "--out", "o")
     done = fedlatest(*command, "--published", "published.csv", cwd=tmp_path, data=small_mnist)
     assert done.returncode == 0, done.stderr
-    assert "4 of 4 runs were made now" in done.stdout
+    assert "4 of 4 runs were executed now" in done.stdout
     assert re.search(r"fedlaavg-num_clients=600: done \(\d/4 runs\)", done.stderr)
     for name in ("clients.png", "clients.pdf", "illustration.png", "illustration.pdf"):
         assert (tmp_path / "o/figures" / name).stat().st_size > 5000
-    assert "claims: none could be judged" in done.stdout  # 40 rounds say nothing about 4000
+    assert "claims: none could be judged" in done.stdout  # the claims need 4000 rounds
     with (tmp_path / "o/claims.csv").open() as file:
         assert list(csv.DictReader(file)) == []
     page = (tmp_path / "o/report.html").read_text()
     assert '"published":{"rounds":[0,20]' in page
 
-    again = fedlatest_here(*command, cwd=tmp_path)  # no data needed: nothing is run
+    again = fedlatest_here(*command, cwd=tmp_path)  # needs no data, because nothing is run
     assert again.returncode == 0, again.stderr
-    assert "0 of 4 runs were made now" in again.stdout
+    assert "0 of 4 runs were executed now" in again.stdout
 
     (tmp_path / "o/fedlaavg-digits=3/clients.npz").unlink()
-    without = fedlatest_here(*command, cwd=tmp_path)  # what cannot be drawn does not stop the rest
+    without = fedlatest_here(*command, cwd=tmp_path)  # a figure that cannot be drawn does not stop the command
     assert without.returncode == 0
     assert "illustration: not drawn (" in without.stderr
 
@@ -60,9 +60,9 @@ def test_a_figure_end_to_end(small_mnist: Path, tmp_path: Path) -> None:
     assert "<title>Mine &amp; &lt;yours&gt;</title>" in (tmp_path / "page.html").read_text()
 
 
-def test_interrupt_and_go_on(small_mnist: Path, tmp_path: Path) -> None:
-    """Ctrl-C for the whole group, as a terminal sends it: exit 130, checkpoints, nobody left; then to the end."""
-    process = begin(small_mnist, tmp_path)
+def test_interrupt_and_continue(small_mnist: Path, tmp_path: Path) -> None:
+    """SIGINT to the process group, as a terminal sends it: exit code 130, checkpoints, no process left; then finish."""
+    process = start_long_reproduction(small_mnist, tmp_path)
     first = tmp_path / "o/fedlaavg-digits=3/metrics.csv"
     deadline = time.monotonic() + 120
     while not (first.is_file() and len(first.read_text().splitlines()) > 4) and time.monotonic() < deadline:
@@ -70,20 +70,20 @@ def test_interrupt_and_go_on(small_mnist: Path, tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "the same command goes on from there" in errors
+    assert "run the same command again to continue" in errors
     assert "Traceback" not in errors
-    assert gone(process.pid)
+    assert process_group_ended(process.pid)
     assert RunFolder(tmp_path / "o/fedlaavg-digits=3").rounds_done > 0
 
-    done = fedlatest(*LONG, "--data", str(small_mnist), cwd=tmp_path)
+    done = fedlatest(*LONG_COMMAND, "--data", str(small_mnist), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert RunFolder(tmp_path / "o/fedlaavg-digits=3").finished
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see the workers begin")
-def test_interrupt_while_workers_begin(small_mnist: Path, tmp_path: Path) -> None:
-    """Ctrl-C before a worker can ignore it: still one line, exit 130, nobody left."""
-    process = begin(small_mnist, tmp_path)
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to detect the start of the workers")
+def test_interrupt_while_workers_start(small_mnist: Path, tmp_path: Path) -> None:
+    """SIGINT before a worker can ignore it: exit code 130, no traceback, no process left."""
+    process = start_long_reproduction(small_mnist, tmp_path)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline = time.monotonic() + 120
     while len(children.read_text().split()) < 2 and time.monotonic() < deadline:
@@ -92,19 +92,19 @@ def test_interrupt_while_workers_begin(small_mnist: Path, tmp_path: Path) -> Non
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    assert gone(process.pid)
+    assert process_group_ended(process.pid)
 
 
-def begin(small_mnist: Path, cwd: Path) -> subprocess.Popen[str]:
-    """A long reproduction in a process group of its own, as a terminal starts it."""
+def start_long_reproduction(small_mnist: Path, cwd: Path) -> subprocess.Popen[str]:
+    """Start a long reproduction in a new process group, as a terminal does."""
     return subprocess.Popen(
-        [sys.executable, "-m", "fedlatest", *LONG, "--data", str(small_mnist)],
+        [sys.executable, "-m", "fedlatest", *LONG_COMMAND, "--data", str(small_mnist)],
         cwd=cwd, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
 
-def gone(group: int) -> bool:
-    """Whether no process of a group is left, a moment after its leader's end."""
+def process_group_ended(group: int) -> bool:
+    """Return whether no process of a group is left within 10 s after its leader has ended."""
     for _ in range(100):
         try:
             os.killpg(group, 0)
@@ -129,7 +129,7 @@ def gone(group: int) -> bool:
         (["report", ".", "--out", "page.pdf"], "holds no run"),
     ],
 )
-def test_mistakes_are_answered_in_a_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_invalid_arguments_give_a_short_error(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = fedlatest_here(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr

@@ -1,41 +1,41 @@
-"""The exceptions that fedlatest raises for a user's mistake, all under one root."""
+"""Exceptions raised by fedlatest. All of them derive from `FedlatestError`."""
 
 
 class FedlatestError(Exception):
-    """Root of every error that fedlatest raises on purpose; its text says what is wrong and what to do."""
+    """Base class of all errors that fedlatest raises on purpose; the message says what is wrong and what to do."""
 
 
 class ConfigError(FedlatestError, ValueError):
-    """A setting is unknown, of the wrong type or outside its range."""
+    """A setting is unknown, has the wrong type or is out of range."""
 
 
 class DataError(FedlatestError, ValueError):
-    """Data is missing, damaged or not what its format promises."""
+    """Data is missing, damaged or does not follow its format."""
 
 
 class RunFolderError(FedlatestError):
-    """A run folder is in the way, belongs to another configuration, or cannot be written."""
+    """A run folder cannot be written, is in use, or belongs to another configuration."""
 
 
 class DivergedError(FedlatestError, ArithmeticError):
-    """A client's contribution stopped being finite; the message names seed, round and client."""
+    """An update or the model is no longer finite; the message says where."""
 
 
 class MissingExtraError(FedlatestError, ImportError):
-    """An optional dependency is needed; the message names the extra to install."""
+    """An optional dependency is not installed; the message names the extra to install."""
 
 
 class ProtocolError(FedlatestError):
-    """A message between server and client is not what the protocol allows; it was refused and changed nothing."""
+    """A message between server and client violates the protocol; it was rejected and changed nothing."""
 
 
 class LedgerError(FedlatestError):
-    """A job's ledger cannot be opened, belongs to another configuration, or was taken over by another server."""
+    """A ledger or a client's state folder cannot be read or written, or the ledger belongs to another job or server."""
 
 
 class DeclinedError(FedlatestError):
-    """A client may not work now; raise it from a training function to decline a round."""
+    """A client cannot train now. Raise it from a training function to decline a round."""
 
 
 class DeploymentError(FedlatestError, RuntimeError):
-    """A process of a deployment failed or did not come up; the message names the log to read."""
+    """A process of a deployment failed or did not start; the message names the log file to read."""

@@ -1,4 +1,9 @@
-"""Files that are either whole or not there."""
+"""Atomic file writes and file locks, shared by all packages that write files.
+
+Guarantee of the writers: after a crash or an error, `path` holds either its previous content or the complete new one.
+The new content is written to a temporary file in the same folder and forced to disk (fsync), then renamed to `path`,
+and the rename is forced to disk. `tests/ledger/test_folder_storage.py` checks this order of system calls.
+"""
 
 import csv
 import json
@@ -10,59 +15,78 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from fedlatest.errors import RunFolderError
+from fedlatest.errors import FedlatestError, RunFolderError
 
 try:
     import fcntl
-except ImportError:  # Windows has no such lock; there, two processes in one place are the user's to avoid
+except ImportError:  # Windows has no flock; there, users must not start two processes in one folder
     fcntl = None  # type: ignore[assignment]
 
-DRAFT = ".draft"
+DRAFT = ".draft"  # suffix of the temporary files
 
 
-def write_atomically(path: Path, write: Callable[[Path], None], *, mode: int = 0o644) -> None:
-    """Write beside `path`, force it to the disk, then take its place; a failure leaves what was there before."""
+def write_atomically(
+    path: Path,
+    write: Callable[[Path], None],
+    *,
+    mode: int = 0o644,
+    error: type[FedlatestError] = RunFolderError,
+) -> None:
+    """Replace a file by a new one, completely or not at all.
+
+    Args:
+        path: the file to write; its folder must exist.
+        write: writes the new content to the temporary file whose path it is given.
+        mode: permissions of the new file.
+        error: the exception to raise if the file cannot be written.
+
+    Raises:
+        error: the file could not be written. `path` holds its previous content or, if only the last sync failed, the
+            new content, which a power failure may undo. The message says which.
+    """
     draft = path.with_name(f".{path.name}{DRAFT}")
+    state = "its previous content is unchanged"
     try:
         write(draft)
         draft.chmod(mode)
         sync(draft)
         draft.replace(path)
+        state = "it has its new content, which a power failure may undo"
         sync(path.parent)
-    except BaseException as error:
+    except BaseException as problem:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        if not isinstance(error, OSError | SafetensorError):
+        if not isinstance(problem, OSError | SafetensorError):
             raise
-        raise RunFolderError(f"{path}: could not be written ({error}); what was there before is intact") from error
+        raise error(f"{path}: could not be written ({problem}); {state}") from problem
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text, atomically."""
+def write_text(path: Path, text: str, *, error: type[FedlatestError] = RunFolderError) -> None:
+    """Write a UTF-8 text file atomically; raise `error` if that fails."""
 
     def write(draft: Path) -> None:
         draft.write_text(text, encoding="utf-8")
 
-    write_atomically(path, write)
+    write_atomically(path, write, error=error)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object, atomically."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+def write_json(path: Path, content: Mapping[str, Any], *, error: type[FedlatestError] = RunFolderError) -> None:
+    """Write a JSON object atomically; raise `error` if that fails."""
+    write_text(path, json.dumps(content, indent=2) + "\n", error=error)
 
 
-def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV, atomically."""
+def write_csv(path: Path, rows: Iterable[Sequence[Any]], *, error: type[FedlatestError] = RunFolderError) -> None:
+    """Write rows as a CSV file atomically; raise `error` if that fails."""
 
     def write(draft: Path) -> None:
         with draft.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
 
-    write_atomically(path, write)
+    write_atomically(path, write, error=error)
 
 
 def sync(path: Path) -> None:
-    """Force a file or a folder's entries to the disk."""
+    """Force a file's content, or a folder's list of entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -70,10 +94,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def take_lock(path: Path, *, wait: bool = False) -> int | None:
-    """Lock a file or a folder for this process, until the descriptor that is returned is closed.
+def acquire_lock(path: Path, *, wait: bool = False) -> int | None:
+    """Lock a file or folder for this process; pass the returned descriptor to `release_lock`.
 
-    Where another process holds it, `BlockingIOError` is raised, or that process is waited for.
+    The operating system releases the lock when the process ends, whatever the cause.
+
+    Args:
+        path: the file or folder, which must exist.
+        wait: wait until the lock is free, instead of raising.
+
+    Returns:
+        The descriptor that holds the lock, or None where locks are not supported.
+
+    Raises:
+        BlockingIOError: another process holds the lock and `wait` is False.
     """
     if fcntl is None:
         return None
@@ -87,6 +121,6 @@ def take_lock(path: Path, *, wait: bool = False) -> int | None:
 
 
 def release_lock(descriptor: int | None) -> None:
-    """Let go of a lock."""
+    """Release a lock that `acquire_lock` returned."""
     if descriptor is not None:
         os.close(descriptor)

@@ -27,10 +27,14 @@ def from_named_leaves(arrays: Mapping[str, np.ndarray[Any, Any]], like: Any, *, 
     Raises:
         RunFolderError: If an array is missing or has another shape or type.
     """
-    wanted = named_leaves(like)
-    for name, leaf in wanted.items():
-        found = arrays.get(name)
-        if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
-            seen = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            raise RunFolderError(f"{source}: holds {seen} for {name}, expected {leaf.dtype}{list(leaf.shape)}")
-    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
+    leaves = [checked(arrays, name, leaf, source=source) for name, leaf in named_leaves(like).items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def checked(arrays: Mapping[str, np.ndarray[Any, Any]], name: str, like: Any, *, source: Path) -> np.ndarray[Any, Any]:
+    """Return the array of a name; raise RunFolderError if it is missing or has another shape or type than `like`."""
+    found = arrays.get(name)
+    if found is None or found.shape != like.shape or found.dtype != like.dtype:
+        seen = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+        raise RunFolderError(f"{source}: holds {seen} for {name}, expected {like.dtype}{list(like.shape)}")
+    return found

@@ -1,10 +1,13 @@
 """Identities that tie the algorithms to each other and to the paper."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from fedlatest import (
     Federation,
     always,
     diurnal,
+    fedadam,
     fedavg,
     fedlaavg,
     fedprox,
@@ -22,10 +26,9 @@ from fedlatest import (
     naive,
     simulate,
 )
-from fedlatest.algorithms import ALGORITHMS
+from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
 from fedlatest.availability import Availability
-from fedlatest.models import softmax_cross_entropy
-from fedlatest.simulation.engine import Engine, Training
+from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.rounds import State
 from tests.problems import MODEL, coins, days, flat, small_federation
 from tests.reference import batches, gradient
@@ -37,21 +40,27 @@ COINS = coins([0.4] * 8)
 ROUNDS = 10
 
 
-def final(
+def engine_of(
     algorithm: Algorithm,
     availability: Availability,
     *,
     federation: Federation = FEDERATION,
     cohort_size: int = 3,
     steps: int = 4,
+    rate: float = 0.2,
+    seeds: Sequence[int] = (2,),
     clients_at_once: int | None = None,
-) -> State:
-    """The state after ten rounds, of one seed."""
-    training = Training(cohort_size, steps, batch_size=3, learning_rate=0.2)
-    engine = Engine(
-        federation, MODEL, algorithm, availability, training, loss=softmax_cross_entropy, seeds=[2],
-        clients_at_once=clients_at_once,
+) -> Engine:
+    spec = ExperimentSpec(
+        federation, MODEL, algorithm, availability, cohort_size, num_local_steps=steps, batch_size=3,
+        learning_rate=rate, seeds=seeds,
     )  # fmt: skip
+    return Engine([spec], clients_at_once=clients_at_once)
+
+
+def final(algorithm: Algorithm, availability: Availability, **options: Any) -> State:
+    """Return the state of seed 2 after ten rounds."""
+    engine = engine_of(algorithm, availability, **options)
     states, _ = engine.advance(engine.start(), ROUNDS)
     return jax.tree.map(lambda leaf: leaf[0], states[0])
 
@@ -60,31 +69,31 @@ def same(left: State, right: State, tolerance: float = 3e-6) -> None:
     np.testing.assert_allclose(flat(left.server.params), flat(right.server.params), rtol=tolerance, atol=tolerance)
 
 
-def test_fedlaavg_with_everybody_is_fedavg() -> None:
+def test_fedlaavg_with_all_clients_is_fedavg() -> None:
     """K = N and always available: u is the average of this round's updates."""
     everyone = always(8)
     same(final(fedlaavg(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
 
 
-def test_flexible_with_everybody_is_fedavg() -> None:
-    """K = N, always available and all work done: nothing to scale, nobody to kick out."""
+def test_flexible_with_all_clients_is_fedavg() -> None:
+    """K = N, always available and all work done: nothing to scale, nobody to drop."""
     everyone = always(8)
     ours = final(flexible(least_presence=1.0, trial=2), everyone, cohort_size=8)
     same(ours, final(fedavg(), everyone, cohort_size=8))
-    assert not ours.server.out.any()
+    assert not ours.server.dropped.any()
 
 
-def test_naive_with_everybody_is_fedavg() -> None:
-    """K = N and always available: every round is a whole cycle."""
+def test_naive_with_all_clients_is_fedavg() -> None:
+    """K = N and always available: every round is a complete cycle."""
     everyone = always(8)
     same(final(naive(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
 
 
-def test_fedprox_without_pull_is_fedavg() -> None:
+def test_fedprox_with_mu_0_is_fedavg() -> None:
     same(final(fedprox(mu=0.0), DAYS), final(fedavg(), DAYS), tolerance=0)
 
 
-def test_fedprox_pulls() -> None:
+def test_fedprox_with_mu_above_0_differs() -> None:
     """The identity above would also hold if mu did nothing."""
     pulled, free = (final(fedprox(mu=mu), DAYS) for mu in (5.0, 0.0))
     assert np.abs(flat(pulled.server.params) - flat(free.server.params)).max() > 1e-3
@@ -94,11 +103,51 @@ def test_fedsgd_is_fedavg_with_one_step() -> None:
     same(final(fedsgd(), DAYS, steps=4), final(fedavg(), DAYS, steps=1), tolerance=0)
 
 
+def test_amplification_of_1_is_fedavg() -> None:
+    same(final(amplified_fedavg(amplification=1.0, amplify_every=2), DAYS), final(fedavg(), DAYS))
+
+
+def test_scaffold_with_zero_controls_is_fedavg() -> None:
+    """In the first round all control variates are 0."""
+    ours, plain = (engine_of(algorithm, always(8)) for algorithm in (scaffold(), fedavg()))
+    (mine, _), (theirs, _) = (engine.advance(engine.start(), 1) for engine in (ours, plain))
+    same(*(jax.tree.map(lambda leaf: leaf[0], states[0]) for states in (mine, theirs)))
+    assert np.abs(mine[0].server.control["weight"]).max() > 0
+
+
+def test_fedawe_and_fedau_with_all_clients_are_fedavg() -> None:
+    """K = N and always available: every gap is 1, and every client starts from the common model."""
+    everyone, plain = always(8), final(fedavg(), always(8), cohort_size=8)
+    for algorithm in (fedawe(), fedau()):
+        same(final(algorithm, everyone, cohort_size=8), plain)
+
+
+def test_server_optimizer_identity_with_step_1_is_the_plain_step() -> None:
+    for factory in (fedavg, fedlaavg):
+        same(final(factory(server_optimizer=optax.identity()), COINS), final(factory(), COINS))
+
+
+def test_fedlaavg_with_a_server_optimizer_takes_its_steps() -> None:
+    """Without momentum and with step 0.5, ten rounds with every client always available move as x + 0.5 u does."""
+    algorithm = fedlaavg(server_optimizer=optax.scale(0.5))
+    engine = engine_of(algorithm, always(8), cohort_size=8)
+    states = engine.start()
+    before = flat(states[0].server.params)[0]
+    states, _ = engine.advance(states, 1)
+    after, total = flat(states[0].server.params)[0], flat(states[0].total["update"])[0]
+    np.testing.assert_allclose(after - before, 0.5 * total / 8, rtol=1e-5, atol=1e-6)
+
+
+def test_fedadam_is_fedavg_with_a_server_optimizer() -> None:
+    adam = optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-3)
+    ours = final(fedavg(server_optimizer=adam, server_step=0.05), COINS)
+    same(ours, final(fedadam(server_step=0.05), COINS), tolerance=0)
+
+
 def test_one_local_step_is_algorithm_1() -> None:
     """Algorithm 1 keeps gradients: g += (1/N) sum (g_i_new - g_i_old), x -= gamma g. Written out here in NumPy."""
     seed, rate = 2, float(np.float32(0.2))
-    training = Training(3, 1, batch_size=3, learning_rate=0.2)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), DAYS, training, loss=softmax_cross_entropy, seeds=[seed])
+    engine = engine_of(fedlaavg(), DAYS, steps=1)
     states = engine.start()
     x = flat(states[0].server.params)[0]
     states, record = engine.advance(states, ROUNDS)
@@ -118,8 +167,7 @@ def test_algorithm_3_gives_the_same_iterates() -> None:
     """Appendix: one loop over iterations t, in which x moves along the gradients that each client's latest round had at
     the same local step: x^t = x^(t-1) - gamma (1/N) sum_i g_i^(C (R_i - 1) + tau). (The text forgets the 1/N.)"""
     seed, rate, steps = 2, float(np.float32(0.2)), 4
-    training = Training(3, steps, batch_size=3, learning_rate=0.2)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), DAYS, training, loss=softmax_cross_entropy, seeds=[seed])
+    engine = engine_of(fedlaavg(), DAYS)
     states = engine.start()
     x = flat(states[0].server.params)[0]
     states, record = engine.advance(states, ROUNDS)
@@ -160,14 +208,13 @@ def test_client_order_does_not_matter(name: str) -> None:
 
 @pytest.mark.parametrize("clients_at_once", [1, 2, 8])
 def test_clients_at_once_do_not_matter(clients_at_once: int) -> None:
-    """One by one, 2 + 1 of 3, more than there are: the same run to rounding as 3 of 3."""
+    """One by one, 2 + 1 of 3, more than there are: the same run, to rounding, as 3 at once."""
     same(final(fedlaavg(), DAYS, clients_at_once=clients_at_once), final(fedlaavg(), DAYS, clients_at_once=3))
 
 
 def test_blocks_do_not_matter() -> None:
     """10 rounds at once are 1 + 8 + 1 rounds."""
-    training = Training(3, 4, batch_size=3, learning_rate=0.2)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), COINS, training, loss=softmax_cross_entropy, seeds=[2])
+    engine = engine_of(fedlaavg(), COINS)
     whole, _ = engine.advance(engine.start(), ROUNDS)
     pieces = engine.start()
     for rounds in (1, 8, 1):
@@ -177,51 +224,38 @@ def test_blocks_do_not_matter() -> None:
 
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_number_of_seeds_does_not_matter(side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 2 alone is seed 2 among others, in groups of their own (CPU) and in one program (accelerators)."""
-    training = Training(3, 4, batch_size=3, learning_rate=0.2)
+    """Seed 2 alone is seed 2 among others, each alone (CPU) and in one program (accelerators)."""
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), COINS, training, loss=softmax_cross_entropy, seeds=[0, 2, 5])
-    assert len(engine.groups) == (1 if side_by_side else 3)
+    engine = engine_of(fedlaavg(), COINS, seeds=[0, 2, 5])
+    assert len(engine.batches) == (1 if side_by_side else 3)
     states, _ = engine.advance(engine.start(), ROUNDS)
     together = jax.tree.map(lambda *leaves: np.concatenate(leaves)[1], *jax.device_get(states))
     same(final(fedlaavg(), COINS), together)
 
 
-COMINGS_AND_GOINGS = Engine(
-    FEDERATION,
-    MODEL,
-    fedlaavg(),
-    COINS,
-    Training(3, 4, batch_size=3, learning_rate=0.2),
-    loss=softmax_cross_entropy,
-    seeds=[0],
-)
+ENGINE = engine_of(fedlaavg(), COINS)
 
 
 @given(seed=st.integers(0, 2**32 - 1), rates=st.lists(st.sampled_from([0.05, 0.3, 0.9]), min_size=8, max_size=8))
 def test_the_average_is_that_of_the_stored_updates(seed: int, rates: list[float]) -> None:
-    """The invariant: u = (1/N) sum of all u_i, after any history of comings and goings, to float32 rounding."""
-    engine = COMINGS_AND_GOINGS
-    [group] = engine.groups
-    lane = group.lanes._replace(seed=jnp.uint32(seed), availability=coins(rates))
-    engine.groups = [replace(group, lanes=lane)]
+    """The invariant: u = (1/N) sum of all u_i, after any history of participation, to float32 rounding."""
+    engine = ENGINE
+    [batch] = engine.batches
+    trial = batch.trials._replace(seed=jnp.uint32(seed), availability=coins(rates))
+    engine.batches = [batch._replace(trials=trial)]
     states = engine.start()
     for _ in range(2):
         states, _ = engine.advance(states, ROUNDS)
-    largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(states[0].memory))
+    largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(states[0].clients.remembered))
     error = engine.measure(states).average_error
     assert float(error[0]) <= 1e-6 * max(largest, 1e-3)
 
 
-def test_nobody_there_steps_or_holds() -> None:
-    """Everybody for ten rounds, then nobody: the paper's algorithm walks on along u, `hold` stays put."""
+def test_empty_rounds_step_or_hold() -> None:
+    """All clients for ten rounds, then none: the paper's algorithm goes on along u, `hold` does not move."""
     gone = days([True] * 8, period=ROUNDS)
-    training = Training(3, 4, batch_size=3, learning_rate=0.2)
     for empty_round in ("step", "hold"):
-        engine = Engine(
-            FEDERATION, MODEL, fedlaavg(empty_round=empty_round), gone, training,
-            loss=softmax_cross_entropy, seeds=[2],
-        )  # fmt: skip
+        engine = engine_of(fedlaavg(empty_round=empty_round), gone)
         states, _ = engine.advance(engine.start(), ROUNDS)
         before, total = flat(states[0].server.params)[0], flat(states[0].total["update"])[0]
         states, record = engine.advance(states, ROUNDS)
@@ -239,8 +273,7 @@ def test_lemma_1(period: int, cohort_size: int, random: bool) -> None:
     horizon = 120
     smallest = pattern.assumption(horizon, seed=2).smallest_e
     assert smallest is not None
-    training = Training(cohort_size, 1, batch_size=3, learning_rate=0.01)
-    engine = Engine(FEDERATION, MODEL, fedlaavg(), pattern, training, loss=softmax_cross_entropy, seeds=[2])
+    engine = engine_of(fedlaavg(), pattern, cohort_size=cohort_size, steps=1, rate=0.01)
     states, bound = engine.start(), -(-8 // cohort_size) * smallest - 1
     for _ in range(horizon // ROUNDS):
         states, record = engine.advance(states, ROUNDS)
@@ -248,7 +281,7 @@ def test_lemma_1(period: int, cohort_size: int, random: bool) -> None:
 
 
 def test_uniform_selection_breaks_lemma_1() -> None:
-    """The lemma is about oldest-first selection: drawing at random leaves someone out for longer."""
+    """The lemma is about oldest-first selection: random selection leaves some client out for longer."""
     pattern = diurnal(GROUP, period=3)
     bound = 8 * (pattern.assumption(400).smallest_e or 0) - 1
     result = simulate(

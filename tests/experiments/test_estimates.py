@@ -6,7 +6,7 @@ import pytest
 
 from fedlatest import Federation, Loss, Model, always, fedlaavg
 from fedlatest.experiments.estimates import estimate
-from fedlatest.simulation import ExperimentSpec, Training
+from fedlatest.simulation import ExperimentSpec
 
 SQUARED = Loss("squared", lambda outputs, labels: outputs**2, lambda outputs, labels: outputs == labels)
 MODEL = Model(lambda key: jnp.array([1.0, 2.0]), lambda x, features: features @ x)
@@ -27,7 +27,7 @@ def test_estimates_of_a_quadratic() -> None:
     )
     spec = ExperimentSpec(
         federation=federation, model=MODEL, algorithm=fedlaavg(), availability=always(2),
-        training=Training(1, 1, 1, 0.1), loss=SQUARED, rounds=5, evaluate_every=5, seeds=(0,), config={},
+        cohort_size=1, num_local_steps=1, batch_size=1, learning_rate=0.1, loss=SQUARED, rounds=5,
     )  # fmt: skip
     found = estimate(spec)
     assert found.num_clients == 2

@@ -51,7 +51,7 @@ def test_accounts_without_training_tweets_are_reported() -> None:
     builder = FederationBuilder(tweets)
     [experiment] = RECIPES["tweets"].experiments(["num_clients=2", "participation=1.0"])
     spec = experiment.spec(builder)
-    assert spec.federation.num_clients == spec.availability.num_clients == spec.training.cohort_size == 1
+    assert spec.federation.num_clients == spec.availability.num_clients == spec.cohort_size == 1
     assert builder.notes == ["1 of 2 accounts have no training tweet left and are not used as clients"]
 
 

@@ -17,15 +17,15 @@ from fedlatest.experiments.parallel_runs import (
     run_batches,
     run_batches_in_processes,
 )
-from fedlatest.reproduction.mnist_figures import run
+from fedlatest.reproduction.mnist_figures import mnist_experiment
 
 SMALL = "num_clients=20 local_steps=2 rounds=60 evaluate_every=5"
 EXPERIMENTS = [
-    run(f"algorithm=fedavg {SMALL}"),
-    run(f"algorithm=fedavg {SMALL} period=10"),
-    run(f"algorithm=fedprox {SMALL} mu=0.1"),
-    run(f"algorithm=fedprox {SMALL} mu=0.5"),
-    run(f"algorithm=sequential {SMALL}"),
+    mnist_experiment(f"algorithm=fedavg {SMALL}"),
+    mnist_experiment(f"algorithm=fedavg {SMALL} period=10"),
+    mnist_experiment(f"algorithm=fedprox {SMALL} mu=0.1"),
+    mnist_experiment(f"algorithm=fedprox {SMALL} mu=0.5"),
+    mnist_experiment(f"algorithm=sequential {SMALL}"),
 ]
 
 
@@ -87,7 +87,7 @@ def test_stopped_batches_are_resumed(tmp_path: Path) -> None:
 
 
 def test_a_diverged_run_is_reported(tmp_path: Path) -> None:
-    diverging = run(f"algorithm=fedprox {SMALL} mu=1e38 learning_rate=100")
+    diverging = mnist_experiment(f"algorithm=fedprox {SMALL} mu=1e38 learning_rate=100")
     reports: list[BatchProgress] = []
     batches = [Batch((diverging,), (tmp_path / "diverging",)), *single_batches(tmp_path)[:1]]
     run_batches_in_processes(batches, load_digits, [0], reports.append, num_workers=1)

@@ -37,6 +37,8 @@ def test_keys_depend_on_the_components() -> None:
         (["learning_rate=fast"], "learning_rate=fast: expected a number"),
         (["algorithm=fedlavg"], "algorithm=fedlavg: unknown; did you mean fedlaavg?"),
         (["availability=sometimes"], "availability=sometimes: unknown; choose one of alternating, always"),
+        (["server_optimizer=adam"], "server_optimizer: unknown key"),  # a Python object: not for the command line
+        (["server_step=2"], "which this run does not use"),
         (["mu=1"], "mu: belongs to algorithm=fedprox, which this run does not use"),
         (["weighting=both"], "weighting=both: choose one of loss, update, none"),
         (["availability=trace"], "trace: required by availability=trace; add --set trace=..."),

@@ -13,7 +13,7 @@ from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, clie
 from fedlatest.flower.outstanding_messages import Switchboard
 from fedlatest.flower.round_loop import RoundLoop
 from fedlatest.flower.round_outcome import Journal, Tally
-from fedlatest.ledger import ClientStore, Folder, Member
+from fedlatest.ledger import ClientRow, ClientStore, FolderStorage
 from fedlatest.ledger.audit import Audit, audit
 from fedlatest.ledger.job_folder import read_events
 
@@ -86,18 +86,18 @@ class Small:
         """What the journal says of some kinds."""
         return [event for event in read_events(self.folder / "job/events.jsonl") if event["event"] in kinds]
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> ClientRow:
         """What the ledger says of a client."""
-        [found] = [member for member in self.ledger.members() if member.client == name]
+        [found] = [member for member in self.ledger.clients() if member.id == name]
         return found
 
     def store(self, name: str) -> ClientStore:
         """A client's memory."""
-        return ClientStore(Folder(self.folder / "nodes" / name / "state"))
+        return ClientStore(FolderStorage(self.folder / "nodes" / name / "state"))
 
     def audit(self) -> Audit:
         """Compare the sum with what the clients hold."""
-        stores = [ClientStore(Folder(path)) for path in sorted((self.folder / "nodes").glob("*/state"))]
+        stores = [ClientStore(FolderStorage(path)) for path in sorted((self.folder / "nodes").glob("*/state"))]
         return audit(self.folder / "job/ledger.sqlite", stores)
 
     def once(self, change: Mail, *, of: str) -> None:

@@ -26,7 +26,7 @@ from fedlatest.flower import (
     latest_mod,
     to_record,
 )
-from fedlatest.ledger import ClientStore, Folder
+from fedlatest.ledger import ClientStore, FolderStorage
 from fedlatest.ledger.audit import audit
 from tests.flower.small import Small, Weights, towards
 
@@ -130,7 +130,7 @@ def play(folder: Path, first: ArrayRecord, apps: list[ClientApp], *, rounds: int
         job=folder / "job", cohort_size=len(apps), pace=Pace(deadline=20, poll=0.001), min_clients=len(apps), **options
     )
     result = strategy.start(grid, first, num_rounds=rounds, train_config=ConfigRecord({"lr": 0.25}))
-    stores = [ClientStore(Folder(path)) for path in (folder / "nodes").glob("*/state")]
+    stores = [ClientStore(FolderStorage(path)) for path in (folder / "nodes").glob("*/state")]
     assert audit(folder / "job/ledger.sqlite", stores).holds
     return result
 

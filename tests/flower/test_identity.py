@@ -30,7 +30,7 @@ def test_a_node_that_restarts_is_the_same_client(tmp_path: Path, kind: str) -> N
     restart(job, "c", key=key, node_config=config)
     taken = [len(job.play().taken) for _ in range(4)]
     assert 3 in taken
-    assert len(job.ledger.members()) == 3
+    assert len(job.ledger.clients()) == 3
     assert len(job.events("joined")) == 3
     assert not job.events("lost", "refused", "failed")
     assert job.audit().holds
@@ -40,9 +40,9 @@ def test_a_node_is_called_by_its_registered_name(tmp_path: Path) -> None:
     job = Small(tmp_path, clients="ab")
     job.add("c", client_app(towards(3)), key=b"key of c")
     job.play()
-    [member] = [member for member in job.ledger.members() if member.client.startswith("key-")]
+    [member] = [member for member in job.ledger.clients() if member.id.startswith("key-")]
     assert job.events("joined")[-1]["client"] == "c"
-    assert len(member.client) == len("key-") + 16
+    assert len(member.id) == len("key-") + 16
 
 
 def test_a_client_that_gets_a_key_later(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flwr.supercore.run import Run
 import fedlatest
 from fedlatest.errors import ConfigError, DeploymentError, LedgerError
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
-from fedlatest.ledger import ClientStore, Folder
+from fedlatest.ledger import ClientStore, FolderStorage
 from fedlatest.ledger.audit import audit
 from fedlatest.ledger.job_folder import read_events
 from fedlatest.runs import RunFolder
@@ -58,7 +58,7 @@ def rows(folder: Path) -> list[Any]:
 
 
 def holds(folder: Path) -> bool:
-    stores = [ClientStore(Folder(path)) for path in (folder / "nodes").glob("*/state")]
+    stores = [ClientStore(FolderStorage(path)) for path in (folder / "nodes").glob("*/state")]
     return audit(folder / "job/ledger.sqlite", stores).holds
 
 

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from fedlatest.flower import LocalGrid
-from fedlatest.ledger import ClientStore, Folder
+from fedlatest.ledger import ClientStore, FolderStorage
 from fedlatest.ledger.audit import audit
 from fedlatest.ledger.job_folder import read_events
 from fedlatest.runs import RunFolder
@@ -71,7 +71,7 @@ def test_the_converted_app_learns(tmp_path: Path) -> None:
     accuracy = [row.test_accuracy for row in RunFolder(tmp_path / "job/run").metrics().rows]
     assert len(accuracy) == 7
     assert accuracy[-1] > 0.4, accuracy
-    stores = [ClientStore(Folder(tmp_path / f"node{number}")) for number in range(4)]
+    stores = [ClientStore(FolderStorage(tmp_path / f"node{number}")) for number in range(4)]
     found = audit(tmp_path / "job/ledger.sqlite", stores)
     assert found.holds
     assert len(found.in_sum) == 4

@@ -58,7 +58,7 @@ def no_header(message: Message) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (flip_a_bit, "does not have the checksum"),
+    (flip_a_bit, "does not match the checksum"),
     (truncate, "cannot be read"),
     (claim_a_terabyte, "cannot be read"),
     (lambda message: put(message, Array(np.zeros(100_000, np.int32))), "more than 3 numbers take"),
@@ -67,15 +67,15 @@ CHANGES: list[tuple[Change, str]] = [
     (lambda message: put(message, Array(np.zeros(3, np.float32))), "not int32[3]"),
     (lambda message: put(message, Array(np.full(3, np.nan))), "not int32[3]"),
     (lambda message: put(message, Array("int32", (3,), "pickle", b"boo")), "not one NumPy array"),
-    (lambda message: message.content.pop(VECTOR), "its vector is nothing"),
+    (lambda message: message.content.pop(VECTOR), "the upload is missing"),
     (no_header, "is the client wrapped"),
     (change_header(client="c"), "says that it is c"),
-    (change_header(weight=0), "its weight is 0"),
+    (change_header(weight=0), "the weight is 0"),
     (change_header(weight="many"), "weight=many"),
-    (change_header(base=None), "it starts from nothing"),
-    (change_header(job="0" * 32), "its job is 000"),
-    (change_header(ticket=[1, "ab"]), "it bears ticket 1"),
-    (change_header(more=1), "not that of a reply"),
+    (change_header(base=None), "the upload starts from no ticket"),
+    (change_header(job="0" * 32), "the reply's job is 000"),
+    (change_header(ticket=[1, "ab"]), "the reply has ticket 1"),
+    (change_header(more=1), "does not have the keys of a reply"),
 ]
 
 
@@ -117,7 +117,7 @@ def test_a_reply_from_an_earlier_round_is_refused(tmp_path: Path) -> None:
     job.play()
     job.once(replay, of="b")
     assert job.play().refused == ["b"]
-    assert "ticket 1 was used already" in job.events("refused")[0]["why"]
+    assert "ticket 1 was already used" in job.events("refused")[0]["why"]
     assert job.audit().holds
 
 
@@ -135,7 +135,7 @@ def raises(weights: Weights, task: Assignment) -> Fitted:
         (raises, "out of memory"),
         (returns({"w": np.full(3, np.nan, np.float32)}), "not finite"),
         (returns({"w": np.full(3, np.inf, np.float32)}), "not finite"),
-        (returns({"w": np.full(3, 1e9, np.float32)}), "beyond the"),
+        (returns({"w": np.full(3, 1e9, np.float32)}), "above the maximum"),
         (returns({"w": np.zeros(4, np.float32)}), "the model is not the job's"),
         (returns({"w": np.zeros(3, np.float64)}), "the model is not the job's"),
         (returns({"v": np.zeros(3, np.float32)}), "the model is not the job's"),

@@ -13,7 +13,7 @@ from fedlatest.errors import DivergedError
 from fedlatest.flower import DeclinedError, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
 from fedlatest.flower.recorded_availability import attendance_table
 from fedlatest.flower.server_algorithm import merge
-from fedlatest.ledger import ClientStore, Folder, answer
+from fedlatest.ledger import ClientStore, FolderStorage, handle_instruction
 from fedlatest.ledger.job_folder import append_event, read_events
 from tests.flower.small import FIRST, Small, towards
 
@@ -63,19 +63,21 @@ def test_a_model_that_is_not_finite_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    ({"weight": 1e300}, "its weight is 1e\\+300, not in"),
-    ({"weight": 1e-50}, "its weight is 1e-50, not in"),
-    ({"client": ""}, "its name has 0 characters"),
-    ({"client": "x" * 201}, "its name has 201 characters"),
+    ({"weight": 1e300}, "the weight is 1e\\+300; it must be in"),
+    ({"weight": 1e-50}, "the weight is 1e-50; it must be in"),
+    ({"client": ""}, "the client's id has 0 characters"),
+    ({"client": "x" * 201}, "the client's id has 201 characters"),
 ])  # fmt: skip
 def test_a_greeting_must_make_sense(change: Any, why: str, tmp_path: Path) -> None:
     job = Small(tmp_path, clients="")
     hello = job.ledger.instruction("z", "hello")
-    reply = answer(ClientStore(Folder(tmp_path / "z")), hello, train=lambda: pytest.fail("not asked"))
-    verdict = job.ledger.greet(replace(reply, **change))
+    reply = handle_instruction(
+        ClientStore(FolderStorage(tmp_path / "z")), hello, train=lambda: pytest.fail("not asked")
+    )
+    verdict = job.ledger.handle_hello(replace(reply, **change))
     assert verdict.outcome == "refused"
     assert re.match(why, verdict.why)
-    assert job.ledger.members() == []
+    assert job.ledger.clients() == []
 
 
 def test_who_declines_is_not_here_and_loses_nothing(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_a_client_that_restarts_to_leave_is_let_go_at_once(tmp_path: Path) -> No
     job.reopen()
     job.loop.wait_for(3, seconds=30)
     assert "a" in job.play().left
-    assert {member.client for member in job.ledger.members()} == {"b", "c"}
+    assert {member.id for member in job.ledger.clients()} == {"b", "c"}
 
 
 def test_damaged_metrics_cost_their_rows(tmp_path: Path) -> None:

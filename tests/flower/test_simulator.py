@@ -9,17 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+import optax
 import pytest
 
 import fedlatest
-from fedlatest.algorithms.base import ClientFacts
+from fedlatest.algorithms import amplified_fedavg
+from fedlatest.algorithms.base import ClientFacts, ClientState, ModelOnly
 from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
 from fedlatest.flower.outstanding_messages import Switchboard
 from fedlatest.flower.round_loop import RoundLoop
 from fedlatest.flower.round_outcome import Journal
 from fedlatest.models import softmax_cross_entropy
-from fedlatest.simulation.engine import _initial_key
-from fedlatest.simulation.local_training import batch_rows, descend, place
+from fedlatest.simulation.engine import initial_key
+from fedlatest.simulation.local_training import batch_rows, put_on_device, train_locally
 
 CLIENTS, ROUNDS, STEPS, BATCH, RATE, SEED, COHORT = 6, 16, 3, 4, 0.05, 3, 2
 HERE = (np.arange(ROUNDS)[:, None] // 3 + np.arange(CLIENTS)) % 2 == 0  # two groups take turns,
@@ -45,7 +47,7 @@ def federation() -> fedlatest.Federation:
 @pytest.fixture(scope="module")
 def local(federation: fedlatest.Federation) -> Local:
     """The simulator's local training: (params, client, round) -> params."""
-    samples, model = place(federation), fedlatest.logistic(num_features=64, num_classes=10)
+    samples, model = put_on_device(federation), fedlatest.logistic(num_features=64, num_classes=10)
     algorithm = fedlatest.fedavg(weighting="none")  # plain steps
 
     def loss(params: Any, features: Any, labels: Any) -> jax.Array:
@@ -54,8 +56,10 @@ def local(federation: fedlatest.Federation) -> Local:
     @jax.jit
     def descend_from(params: Any, client: jax.Array, round: jax.Array) -> Any:
         rows = batch_rows(samples, client, round=round, seed=jnp.uint32(SEED), num_steps=STEPS, batch_size=BATCH)
-        facts = ClientFacts(round, samples.ids[client], jnp.float32(1), STEPS, {}, jnp.uint32(SEED))
-        return descend(algorithm, loss, samples, params, {}, rows, facts, jnp.float32(RATE))
+        facts = ClientFacts(
+            round, samples.ids[client], jnp.float32(1), STEPS, {}, jnp.uint32(SEED), learning_rate=jnp.float32(RATE)
+        )
+        return train_locally(algorithm, loss, samples, ModelOnly(params), ClientState(), rows, facts)
 
     return descend_from
 
@@ -77,6 +81,8 @@ def as_simulated(federation: fedlatest.Federation, local: Local, client: int) ->
         (fedlatest.fedlaavg(weighting="none", empty_round="step"), "server"),
         (fedlatest.fedavg(weighting="update"), None),
         (fedlatest.fedadam(weighting="none"), None),
+        (amplified_fedavg(weighting="update", amplify_every=3), None),
+        (fedlatest.fedlaavg(weighting="none", server_optimizer=optax.trace(0.9), server_step=0.5), "client"),
     ],
 )
 def test_equals_the_simulator(
@@ -96,7 +102,7 @@ def test_equals_the_simulator(
         learning_rate=RATE,
         seeds=[SEED],
     )
-    first = model.init(_initial_key(jnp.uint32(SEED)))
+    first = model.init(initial_key(jnp.uint32(SEED)))
     deployed = _deploy(federation, local, first, algorithm, memory, tmp_path)
     for name, part in simulated.params.items():
         np.testing.assert_allclose(deployed[name], part[0], atol=2e-5)

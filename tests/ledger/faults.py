@@ -1,4 +1,4 @@
-"""Places to write to that fail when told to: a database and a disk, before or after the write took effect."""
+"""A database connection and a client's storage that crash at a chosen write, before or after it takes effect."""
 
 import sqlite3
 from collections import Counter
@@ -7,78 +7,78 @@ from typing import Any
 
 
 class CrashError(BaseException):
-    """The process dies here; nothing may catch it."""
+    """Simulates the death of the process; the code under test must not catch it."""
 
 
-class Fuse:
-    """Counts writes and, when set, raises at a chosen one."""
+class CrashTrigger:
+    """Counts writes and selects the one that crashes."""
 
     def __init__(self) -> None:
-        self.left: int | None = None
+        self.remaining: int | None = None
         self.after = False
 
-    def set(self, writes: int, *, after: bool) -> None:
-        """Fail at the write number `writes` from now, counted from 0."""
-        self.left, self.after = writes, after
+    def arm(self, writes: int, *, after: bool) -> None:
+        """Crash at write number `writes` from now, counted from 0: before it takes effect, or after."""
+        self.remaining, self.after = writes, after
 
-    def put_out(self) -> None:
-        self.left = None
+    def disarm(self) -> None:
+        self.remaining = None
 
-    def burn(self) -> bool:
-        """One write; whether this is the one that fails."""
-        if self.left is None:
+    def count_write(self) -> bool:
+        """Count one write and return whether it crashes."""
+        if self.remaining is None:
             return False
-        self.left -= 1
-        if self.left >= 0:
+        self.remaining -= 1
+        if self.remaining >= 0:
             return False
-        self.left = None
+        self.remaining = None
         return True
 
 
-class FlakyConnection(sqlite3.Connection):
-    """A connection that dies at a chosen statement; what it had begun is rolled back, as SQLite does when reopened."""
+class FaultyConnection(sqlite3.Connection):
+    """A connection that crashes at a chosen statement; SQLite rolls back when the file is reopened."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fuse = Fuse()
-        self.deaths: Counter[str] = Counter()
+        self.trigger = CrashTrigger()
+        self.crashes: Counter[str] = Counter()
 
     def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
         word = statement.lstrip()[:6].rstrip()
-        if word in ("SELECT", "PRAGMA", "ROLLBA") or not self.fuse.burn():
+        if word in ("SELECT", "PRAGMA", "ROLLBA") or not self.trigger.count_write():
             return super().execute(statement, values)
-        when = "after" if self.fuse.after else "before"
-        self.deaths[f"server dies {when} {word}"] += 1
-        if self.fuse.after:
+        when = "after" if self.trigger.after else "before"
+        self.crashes[f"server crashes {when} {word}"] += 1
+        if self.trigger.after:
             super().execute(statement, values)
         raise CrashError
 
 
-class FlakyDisk:
-    """A disk in memory that dies at a chosen write."""
+class FaultyStorage:
+    """A client's storage in memory that crashes at a chosen write."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.fuse = Fuse()
-        self.deaths: Counter[str] = Counter()
+        self.trigger = CrashTrigger()
+        self.crashes: Counter[str] = Counter()
 
     def get(self, name: str) -> bytes | None:
         return self.files.get(name)
 
     def put(self, name: str, content: bytes) -> None:
-        dies = self.fuse.burn()
-        what = "state" if name.endswith("state.json") else "value"
-        if not dies or self.fuse.after:
+        crashes = self.trigger.count_write()
+        what = "state" if name.endswith("state.json") else "update"
+        if not crashes or self.trigger.after:
             self.files[name] = content
-        if dies:
-            self._die(f"put {what}")
+        if crashes:
+            self._crash(f"writing {what}")
 
-    def drop(self, name: str) -> None:
-        dies = self.fuse.burn()
-        if not dies or self.fuse.after:
+    def delete(self, name: str) -> None:
+        crashes = self.trigger.count_write()
+        if not crashes or self.trigger.after:
             self.files.pop(name, None)
-        if dies:
-            self._die("drop")
+        if crashes:
+            self._crash("deleting")
 
     def names(self, folder: str) -> list[str]:
         return sorted(name for name in self.files if name.startswith(f"{folder}/"))
@@ -86,6 +86,6 @@ class FlakyDisk:
     def lock(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def _die(self, doing: str) -> None:
-        self.deaths[f"client dies {'after' if self.fuse.after else 'before'} {doing}"] += 1
+    def _crash(self, action: str) -> None:
+        self.crashes[f"client crashes {'after' if self.trigger.after else 'before'} {action}"] += 1
         raise CrashError

@@ -1,20 +1,30 @@
-"""A job in memory with a few clients, to be led by hand: numbers that a reader can check."""
+"""A job in memory with a few clients and a model of two numbers, controlled step by step by a test."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedlatest.ledger import ClientStore, Instruction, JobConfig, Layout, Ledger, Reply, Trained, Verdict, answer
+from fedlatest.ledger import (
+    ClientStore,
+    Instruction,
+    JobConfig,
+    Layout,
+    Ledger,
+    LocalUpdate,
+    Reply,
+    Verdict,
+    handle_instruction,
+)
 from fedlatest.ledger.database import Database
-from tests.ledger.faults import FlakyDisk
+from tests.ledger.faults import FaultyStorage
 
 LAYOUT = Layout.of({"x": np.zeros(2, np.float32)})
 ARRAYS = {"x": np.zeros(2, np.float32)}
 
 
 class Job:
-    """A ledger over a model of two numbers, and clients' disks."""
+    """A ledger and the storage of its clients; `unit` is 1, so updates are small integers."""
 
     def __init__(self, *clients: str, database: Database | None = None, **settings: Any) -> None:
         self.config = JobConfig("fedlaavg", unit=1.0, **settings)
@@ -22,9 +32,9 @@ class Job:
         self.time = 0.0
         self.num_tokens = 0
         self.ledger = self.open()
-        self.disks = {client: FlakyDisk() for client in clients}
+        self.storages = {client: FaultyStorage() for client in clients}
         for client in clients:
-            self.greet(client)
+            self.exchange_hello(client)
 
     def open(self) -> Ledger:
         """Open the ledger, as a server does when it starts."""
@@ -32,39 +42,42 @@ class Job:
         return Ledger.open(self.database, config=self.config, layout=LAYOUT, arrays=lambda: ARRAYS, **options)
 
     def store(self, client: str) -> ClientStore:
-        return ClientStore(self.disks[client])
+        return ClientStore(self.storages[client])
 
     def hello(self, client: str) -> Reply:
-        """What a client answers to a hello."""
-        return answer(self.store(client), self.ledger.instruction(client, "hello"), train=_never, weight=1.0)
+        """Return a client's reply to a hello."""
+        hello = self.ledger.instruction(client, "hello")
+        return handle_instruction(self.store(client), hello, train=_must_not_train, weight=1.0)
 
-    def greet(self, client: str) -> Verdict:
-        return self.ledger.greet(self.hello(client))
+    def exchange_hello(self, client: str) -> Verdict:
+        """Send a hello to a client and hand its reply to the ledger."""
+        return self.ledger.handle_hello(self.hello(client))
 
-    def ask(self, client: str, ask: Any = "train") -> Instruction:
-        return self.ledger.issue([client], ask)[client]
+    def issue(self, client: str, kind: Any = "train") -> Instruction:
+        """Issue a ticket to one client."""
+        return self.ledger.issue([client], kind)[client]
 
-    def obey(self, instruction: Instruction, *value: int, weight: float = 1.0, metrics: Any = None) -> Reply:
-        """What a client answers if training yields `value`."""
-        done = Trained(np.array(value, np.int32), weight, metrics or {})
-        return answer(self.store(instruction.client), instruction, train=lambda: done, weight=weight)
+    def reply(self, instruction: Instruction, *update: int, weight: float = 1.0, metrics: Any = None) -> Reply:
+        """Return the client's reply if training results in `update`."""
+        result = LocalUpdate(np.array(update, np.int32), weight, metrics or {})
+        return handle_instruction(self.store(instruction.client), instruction, train=lambda: result, weight=weight)
 
-    def upload(self, client: str, *value: int) -> Verdict:
-        """A client is asked and answers; the round stays open."""
-        return self.ledger.take(self.obey(self.ask(client), *value))
+    def upload(self, client: str, *update: int) -> Verdict:
+        """Let a client train and upload; the round stays open."""
+        return self.ledger.handle_reply(self.reply(self.issue(client), *update))
 
-    def close(self, **more: Any) -> None:
-        self.ledger.close(ARRAYS, **more)
+    def close_round(self, **more: Any) -> None:
+        self.ledger.close_round(ARRAYS, **more)
 
-    def round(self, values: dict[str, Sequence[int]]) -> list[str]:
-        """A whole round; what became of each upload."""
-        outcomes: list[str] = [self.upload(client, *value).outcome for client, value in values.items()]
-        self.close()
+    def round(self, updates: dict[str, Sequence[int]]) -> list[str]:
+        """Run a whole round and return the outcome of each upload."""
+        outcomes: list[str] = [self.upload(client, *update).outcome for client, update in updates.items()]
+        self.close_round()
         return outcomes
 
     @property
     def total(self) -> list[int]:
-        """The sum in memory, which must be that in the file."""
+        """The sum in memory, after checking that the file has the same."""
         assert self.ledger.total.tolist() == self.database.get_arrays("sum")["total"].tolist()
         return [int(number) for number in self.ledger.total]
 
@@ -73,5 +86,5 @@ class Job:
         return f"{self.num_tokens:x}"
 
 
-def _never() -> Trained:
-    raise AssertionError("nobody was asked to train")
+def _must_not_train() -> LocalUpdate:
+    raise AssertionError("the instruction does not ask for training")

@@ -1,5 +1,6 @@
-"""The audit: proved, not proved, or wrong."""
+"""Audits that succeed, that cannot decide, and that find an error."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,65 +19,63 @@ def _job(path: Path, **settings: Any) -> Job:
     return job
 
 
-def test_all_stores_prove_the_sum(tmp_path: Path) -> None:
+def test_audit_with_all_stores_holds(tmp_path: Path) -> None:
     job = _job(tmp_path)
     found = audit(tmp_path / "ledger.db", [job.store("a"), job.store("b")])
     assert found.holds
     assert found == (1, 1, "client", 2, ["a", "b"], [], [], 0)
 
 
-def test_a_store_that_is_not_at_hand_leaves_the_sum_unproved(tmp_path: Path) -> None:
+def test_missing_store_leaves_the_audit_undecided(tmp_path: Path) -> None:
     job = _job(tmp_path)
     found = audit(tmp_path / "ledger.db", [job.store("a")])
-    assert (found.unreached, found.damaged, found.off, found.holds) == (["b"], [], None, False)
+    assert (found.unreached, found.damaged, found.max_difference, found.holds) == (["b"], [], None, False)
 
 
-def test_a_damaged_store_is_not_at_hand(tmp_path: Path) -> None:
+def test_damaged_update_counts_as_missing(tmp_path: Path) -> None:
     job = _job(tmp_path)
-    for name in job.disks["b"].files:
+    for name in job.storages["b"].files:
         if name.endswith(".value"):
-            job.disks["b"].put(name, b"damaged!")
+            job.storages["b"].put(name, b"damaged!")
     found = audit(tmp_path / "ledger.db", [job.store("a"), job.store("b")])
-    assert (found.unreached, found.off, found.holds) == (["b"], None, False)
+    assert (found.unreached, found.max_difference, found.holds) == (["b"], None, False)
 
 
-def test_a_store_with_another_value_under_the_ticket_is_named(tmp_path: Path) -> None:
-    """b's store says [11, 20]; the sum is off by 1."""
+def test_store_with_another_update_under_the_ticket_is_reported(tmp_path: Path) -> None:
+    """The ledger has [10, 20] of b, its store has [11, 20]: the largest difference is 1."""
     job = _job(tmp_path)
     store = job.store("b")
-    held = store.load(job.ledger.job)
-    assert held is not None
-    [ticket] = held.tickets
-    job.disks["b"].files.clear()
-    store.keep(
-        job.ledger.job, held.__class__("b", held.config, held.epoch, held.seen), ticket, np.array([11, 20], np.int32)
-    )
+    state = store.load(job.ledger.job)
+    assert state is not None
+    [ticket] = state.tickets
+    job.storages["b"].files.clear()
+    store.save_update(job.ledger.job, replace(state, updates=()), ticket, np.array([11, 20], np.int32))
     found = audit(tmp_path / "ledger.db", [job.store("a"), store])
-    assert (found.damaged, found.off, found.holds) == (["b"], 1, False)
+    assert (found.damaged, found.max_difference, found.holds) == (["b"], 1, False)
 
 
-def test_pending_values_do_not_count(tmp_path: Path) -> None:
+def test_pending_update_is_not_in_the_sum(tmp_path: Path) -> None:
     job = _job(tmp_path)
-    job.obey(job.ask("a"), 7, 7)  # its reply is lost
+    job.reply(job.issue("a"), 7, 7)  # the reply is lost
     assert audit(tmp_path / "ledger.db", [job.store("a"), job.store("b")]).holds
 
 
-def test_the_server_proves_its_own_copies(tmp_path: Path) -> None:
+def test_audit_of_the_updates_stored_at_the_server(tmp_path: Path) -> None:
     job = _job(tmp_path, memory="server")
     assert audit(tmp_path / "ledger.db") == (1, 1, "server", 2, ["a", "b"], [], [], 0)
     with job.database.write():
         job.database.put_arrays("client 0", {"value": np.array([1, 5], np.int32)})
     found = audit(tmp_path / "ledger.db")
-    assert (found.damaged, found.off, found.holds) == (["a"], 3, False)
+    assert (found.damaged, found.max_difference, found.holds) == (["a"], 3, False)
 
 
-def test_without_memory_there_is_nothing_in_the_sum(tmp_path: Path) -> None:
+def test_without_memory_the_sum_is_empty(tmp_path: Path) -> None:
     _job(tmp_path, memory="none")
     assert audit(tmp_path / "ledger.db") == (1, 1, "none", 2, [], [], [], 0)
 
 
-def test_an_audit_sees_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round that closes while the audit reads must not make it see the new tickets with the old sum."""
+def test_audit_reads_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is closed while the audit reads; the audit must not compare the new tickets with the old sum."""
     job = _job(tmp_path, memory="server")
     real = Database.get_arrays
 
@@ -90,7 +89,7 @@ def test_an_audit_sees_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert job.total == [55, 55]
 
 
-def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_ledger_raises(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
         audit(tmp_path / "ledger.db")
     (tmp_path / "text.db").write_text("not a database at all, but long enough to be looked at" * 20)

@@ -1,6 +1,8 @@
-"""Copies of a ledger: whole ones, and nothing of the old one beside them when they are put back."""
+"""Backup and restore of a ledger's file."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,8 +43,8 @@ def rounds(path: Path) -> int:
     return int(round)
 
 
-def test_a_copy_replaces_a_ledger_whose_server_was_killed(ledger: Path, tmp_path: Path) -> None:
-    """The killed server leaves a write-ahead log, which SQLite would play into whatever lies beside it."""
+def test_restore_after_the_server_was_killed(ledger: Path, tmp_path: Path) -> None:
+    """The killed server leaves a write-ahead log, which SQLite would apply to the restored file."""
     back_up(ledger, tmp_path / "copy")
     killed = subprocess.run([sys.executable, "-c", WRITER, str(ledger)], env=os.environ, check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -51,20 +53,51 @@ def test_a_copy_replaces_a_ledger_whose_server_was_killed(ledger: Path, tmp_path
     assert rounds(ledger) == 7
 
 
-def test_a_copy_is_of_one_moment_and_overwrites_nothing(ledger: Path, tmp_path: Path) -> None:
+def test_backup_of_an_open_ledger_and_no_overwriting(ledger: Path, tmp_path: Path) -> None:
     database = Database.open(ledger)
     with database.write():
         database.execute("UPDATE state SET round = 8")
     back_up(ledger, tmp_path / "copy")
     database.close()
     assert rounds(tmp_path / "copy") == 8
-    with pytest.raises(LedgerError, match="is there already"):
+    with pytest.raises(LedgerError, match="already exists"):
         back_up(ledger, tmp_path / "copy")
 
 
-def test_only_a_ledger_is_put_back(ledger: Path, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("not a ledger, though long enough to look at")
+def test_restore_rejects_a_file_that_is_not_a_ledger(ledger: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a ledger, but long enough to be read")
     for name, why in (("text", "is not a copy of a ledger"), ("none", "there is no such copy")):
         with pytest.raises(LedgerError, match=why):
             restore(ledger, tmp_path / name)
     assert rounds(ledger) == 7
+
+
+def test_failed_backup_leaves_no_file(ledger: Path, tmp_path: Path) -> None:
+    ledger.write_bytes(b"not a database, but long enough to be read" * 20)
+    with pytest.raises(LedgerError, match="could not be copied"):
+        back_up(ledger, tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == [ledger.name]
+
+
+def test_failed_restore_keeps_the_ledger_and_its_log(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full while the copy is written: the ledger keeps the rounds that are only in its log."""
+
+    def raise_disk_full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    back_up(ledger, tmp_path / "copy")
+    subprocess.run([sys.executable, "-c", WRITER, str(ledger)], env=os.environ, check=False)
+    monkeypatch.setattr(shutil, "copyfile", raise_disk_full)
+    with pytest.raises(LedgerError, match="No space left"):
+        restore(ledger, tmp_path / "copy")
+    assert rounds(ledger) == 10
+
+
+def test_backup_and_restore_keep_the_permissions(ledger: Path, tmp_path: Path) -> None:
+    ledger.chmod(0o600)
+    back_up(ledger, tmp_path / "copy")
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o600
+    restore(ledger, tmp_path / "copy")
+    assert ledger.stat().st_mode & 0o777 == 0o600

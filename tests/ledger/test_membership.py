@@ -1,114 +1,114 @@
-"""Joining, leaving, coming back and being given up."""
+"""Clients join, leave, come back and expire."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.ledger.faults import FlakyDisk
+from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import Job
 
 
-def test_a_client_leaves_and_comes_back() -> None:
-    """After [1, 2] and [10, 20] the sum is [11, 22]; b's goodbye takes its [10, 20] out."""
+def test_client_leaves_and_joins_again() -> None:
+    """After [1, 2] and [10, 20] the sum is [11, 22]; b's goodbye subtracts its [10, 20]."""
     job = Job("a", "b")
-    assert job.round({"a": [1, 2], "b": [10, 20]}) == ["taken", "taken"]
+    assert job.round({"a": [1, 2], "b": [10, 20]}) == ["accepted", "accepted"]
     assert job.store("b").leave(job.ledger.job)
-    assert job.greet("b").outcome == "hello"  # its value is still in the sum
+    assert job.exchange_hello("b").outcome == "hello"  # its update is still in the sum
     assert job.round({"b": [0, 0]}) == ["left"]
     assert job.total == [1, 2]
-    assert [member.client for member in job.ledger.members()] == ["a"]
-    assert job.greet("b").outcome == "left"
-    assert job.store("b").stay(job.ledger.job)
-    assert job.greet("b").outcome == "joined"
-    assert job.round({"b": [5, 5]}) == ["taken"]
+    assert [client.id for client in job.ledger.clients()] == ["a"]
+    assert job.exchange_hello("b").outcome == "left"
+    assert job.store("b").cancel_leave(job.ledger.job)
+    assert job.exchange_hello("b").outcome == "joined"
+    assert job.round({"b": [5, 5]}) == ["accepted"]
     assert job.total == [6, 7]
 
 
-def test_a_job_that_is_not_known_can_be_neither_left_nor_returned_to() -> None:
+def test_unknown_job_cannot_be_left() -> None:
     job = Job("a")
     assert not job.store("a").leave("f" * 32)
-    assert not job.store("a").stay("f" * 32)
+    assert not job.store("a").cancel_leave("f" * 32)
 
 
-def test_a_wish_to_leave_does_not_turn_an_upload_into_a_goodbye() -> None:
-    """The answer [3, 4] to an instruction is repeated after the wish: it is still an upload; the goodbye follows."""
+def test_request_to_leave_does_not_change_a_repeated_upload() -> None:
+    """The upload [3, 4] is repeated after the request to leave: it is still an upload; the goodbye follows it."""
     job = Job("a")
     job.round({"a": [1, 2]})
-    instruction = job.ask("a")
-    job.obey(instruction, 3, 4)  # lost
+    instruction = job.issue("a")
+    job.reply(instruction, 3, 4)  # the reply is lost
     job.store("a").leave(job.ledger.job)
-    assert job.ledger.take(job.obey(instruction, 5, 6)).outcome == "taken"
-    job.close()
+    assert job.ledger.handle_reply(job.reply(instruction, 5, 6)).outcome == "accepted"
+    job.close_round()
     assert job.total == [3, 4]
     assert job.round({"a": [5, 6]}) == ["left"]
     assert job.total == [0, 0]
 
 
 @pytest.mark.parametrize("memory", ["client", "server"])
-def test_a_goodbye_that_leaves_something_behind_is_refused(memory: str) -> None:
+def test_goodbye_with_a_nonzero_update_is_refused(memory: str) -> None:
     job = Job("a", memory=memory)
-    reply = replace(job.obey(job.ask("a"), 1, 2), say="goodbye")
-    assert job.ledger.take(reply) == ("refused", "it says goodbye and leaves a value behind")
+    reply = replace(job.reply(job.issue("a"), 1, 2), kind="goodbye")
+    assert job.ledger.handle_reply(reply) == ("refused", "the goodbye does not remove the client's update from the sum")
 
 
-def test_a_ticket_dies_with_the_membership() -> None:
-    """b's upload counts, b is given up, comes back: the same upload once more must not count again."""
+def test_ticket_is_invalid_after_the_client_was_removed() -> None:
+    """b's upload is applied, b expires and joins again: a copy of the upload must not count again."""
     job = Job("b", memory="server")
-    reply = job.obey(job.ask("b"), 10, 20)
-    assert job.ledger.take(reply).outcome == "taken"
-    job.close()
+    reply = job.reply(job.issue("b"), 10, 20)
+    assert job.ledger.handle_reply(reply).outcome == "accepted"
+    job.close_round()
     job.time = 100.0
     assert job.ledger.expire(seconds=50.0) == ["b"]
     assert job.total == [0, 0]
-    assert job.greet("b").outcome == "joined"
-    assert job.ledger.take(reply) == ("refused", "it bears ticket 1; the last one was 2")
-    assert job.round({"b": [1, 2]}) == ["taken"]
+    assert job.exchange_hello("b").outcome == "joined"
+    assert job.ledger.handle_reply(reply) == ("refused", "the reply has ticket 1; the last one issued is 2")
+    assert job.round({"b": [1, 2]}) == ["accepted"]
     assert job.total == [1, 2]
 
 
 @pytest.mark.parametrize("memory", ["client", "server"])
-def test_a_goodbye_that_is_lost_is_said_again(memory: str) -> None:
+def test_lost_goodbye_is_sent_again(memory: str) -> None:
     job = Job("a", "b", memory=memory)
     job.round({"a": [1, 2], "b": [10, 20]})
     job.store("b").leave(job.ledger.job)
-    lost = job.obey(job.ask("b"), 9, 9)
-    assert lost.say == "goodbye"
-    again = job.obey(job.ask("b"), 9, 9)
-    assert [job.ledger.take(reply).outcome for reply in (lost, again)] == ["refused", "left"]
-    job.close()
+    lost = job.reply(job.issue("b"), 9, 9)
+    assert lost.kind == "goodbye"
+    again = job.reply(job.issue("b"), 9, 9)
+    assert [job.ledger.handle_reply(reply).outcome for reply in (lost, again)] == ["refused", "left"]
+    job.close_round()
     assert job.total == [1, 2]
-    job.store("b").stay(job.ledger.job)
-    assert job.greet("b").outcome == "joined"
-    assert job.ledger.take(again).outcome == "refused"  # a copy must not send it away again
-    assert job.round({"b": [30, 40]}) == ["taken"]
+    job.store("b").cancel_leave(job.ledger.job)
+    assert job.exchange_hello("b").outcome == "joined"
+    assert job.ledger.handle_reply(again).outcome == "refused"  # a copy of the goodbye must not remove it again
+    assert job.round({"b": [30, 40]}) == ["accepted"]
     assert job.total == [31, 42]
 
 
-def test_a_client_that_never_counted_leaves_at_the_greeting() -> None:
+def test_client_without_an_update_leaves_at_hello() -> None:
     job = Job("a")
     assert job.store("a").leave(job.ledger.job)
-    assert job.greet("a") == ("left", "it had asked to leave")
-    assert job.ledger.members() == []
+    assert job.exchange_hello("a") == ("left", "the client had asked to leave")
+    assert job.ledger.clients() == []
 
 
-def test_a_wish_to_leave_while_an_upload_is_in_the_open_round_waits() -> None:
+def test_request_to_leave_waits_for_the_open_round() -> None:
     job = Job("a")
     job.upload("a", 1, 2)
     job.store("a").leave(job.ledger.job)
-    job.greet("a")
-    job.close()
+    job.exchange_hello("a")
+    job.close_round()
     assert job.total == [1, 2]
     assert job.round({"a": [3, 4]}) == ["left"]
     assert job.total == [0, 0]
 
 
-def test_numbers_are_for_life() -> None:
+def test_client_keeps_its_number() -> None:
     job = Job("a", "b")
     job.round({"a": [1, 2]})
     job.store("a").leave(job.ledger.job)
     job.round({"a": [1, 2]})
-    job.disks["c"] = FlakyDisk()
-    job.greet("c")
-    job.store("a").stay(job.ledger.job)
-    job.greet("a")
-    assert [(member.client, member.number) for member in job.ledger.members()] == [("a", 0), ("b", 1), ("c", 2)]
+    job.storages["c"] = FaultyStorage()
+    job.exchange_hello("c")
+    job.store("a").cancel_leave(job.ledger.job)
+    job.exchange_hello("a")
+    assert [(client.id, client.number) for client in job.ledger.clients()] == [("a", 0), ("b", 1), ("c", 2)]

@@ -1,4 +1,4 @@
-"""Messages: whatever is written reads back the same, and whatever else comes in is refused."""
+"""Messages: encoding and decoding are inverse, and everything that is not a valid message raises ProtocolError."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
 from fedlatest.ledger.hashing import digest_of
-from fedlatest.ledger.messages import MOST_HEADER
+from fedlatest.ledger.messages import MAX_HEADER
 
 JOB = "0123456789abcdef" * 2
 INSTRUCTION = Instruction(
@@ -29,55 +29,55 @@ INSTRUCTION = Instruction(
 )
 REPLY = Reply(
     "upload", JOB, Epoch(1, "ab"), "config", "layout", "me", 7, Ticket(3, "c"), Ticket(2, "b"),
-    (Ticket(2, "b"), Ticket(3, "c")), 3, weight=2.0, checksum="d", value="v", metrics={"loss": 0.5},
+    (Ticket(2, "b"), Ticket(3, "c")), 3, weight=2.0, checksum="d", update_digest="v", metrics={"loss": 0.5},
 )  # fmt: skip
 
 WRONG_REPLIES: dict[str, dict[str, Any]] = {
-    "unknown word": {"say": "shout"},
-    "word of another type": {"say": ["upload"]},
-    "job that leads out of a folder": {"job": "../../etc"},
+    "unknown kind": {"say": "other"},
+    "kind of another type": {"say": ["upload"]},
+    "job is a path": {"job": "../../etc"},
     "job of another type": {"job": 3},
     "round is text": {"round": "7"},
     "round is true": {"round": True},
-    "round is not whole": {"round": 7.5},
-    "round below 0": {"round": -1},
-    "round without end": {"round": 10**100},
-    "seen below 0": {"seen": -1},
-    "seen without end": {"seen": 10**30},
-    "token that leads out of a folder": {"ticket": [1, "../x"]},
-    "token that is empty": {"ticket": [1, ""]},
-    "ticket below 0": {"ticket": [-1, "a"]},
-    "ticket without end": {"ticket": [2**80, "a"]},
-    "ticket of three": {"ticket": [1, "a", "b"]},
+    "round is not an integer": {"round": 7.5},
+    "negative round": {"round": -1},
+    "round too large": {"round": 10**100},
+    "negative highest ticket": {"seen": -1},
+    "highest ticket too large": {"seen": 10**30},
+    "token is a path": {"ticket": [1, "../x"]},
+    "empty token": {"ticket": [1, ""]},
+    "negative ticket": {"ticket": [-1, "a"]},
+    "ticket too large": {"ticket": [2**80, "a"]},
+    "ticket with three elements": {"ticket": [1, "a", "b"]},
     "epoch is missing": {"epoch": None},
     "epoch is true": {"epoch": [True, "a"]},
-    "too many held": {"held": [[1, "a"]] * 9},
-    "held is no list": {"held": {}},
-    "weight below 0": {"weight": -1.0},
-    "weight is no number": {"weight": float("nan")},
-    "weight has no end": {"weight": float("inf")},
-    "weight does not fit": {"weight": 10**400},
+    "too many held tickets": {"held": [[1, "a"]] * 9},
+    "held tickets are not a list": {"held": {}},
+    "negative weight": {"weight": -1.0},
+    "weight is NaN": {"weight": float("nan")},
+    "weight is infinite": {"weight": float("inf")},
+    "weight overflows a float": {"weight": 10**400},
     "weight is true": {"weight": True},
     "metric is text": {"metrics": {"loss": "low"}},
-    "metric does not fit": {"metrics": {"loss": 10**400}},
+    "metric overflows a float": {"metrics": {"loss": 10**400}},
     "metrics are a list": {"metrics": []},
-    "half a character": {"client": "\ud800"},
-    "half a character within": {"metrics": {"\ud800": 1.0}},
+    "unpaired surrogate": {"client": "\ud800"},
+    "unpaired surrogate in a nested key": {"metrics": {"\ud800": 1.0}},
     "trained is 1": {"trained": 1},
-    "why is nothing": {"why": None},
+    "why is null": {"why": None},
 }
 
 
-def test_messages_read_back_the_same() -> None:
+def test_decoding_inverts_encoding() -> None:
     assert decode_instruction(encode(INSTRUCTION)) == INSTRUCTION
-    vector = np.array([1, 2], np.int32)
-    back = decode_reply(encode(REPLY), vector)
-    assert back.vector is vector
-    assert {**back.__dict__, "vector": None} == REPLY.__dict__
+    upload = np.array([1, 2], np.int32)
+    back = decode_reply(encode(REPLY), upload)
+    assert back.upload is upload
+    assert {**back.__dict__, "upload": None} == REPLY.__dict__
 
 
 @pytest.mark.parametrize("case", WRONG_REPLIES)
-def test_a_tampered_reply_is_refused(case: str) -> None:
+def test_invalid_field_of_a_reply_raises(case: str) -> None:
     header = json.dumps({**json.loads(encode(REPLY)), **WRONG_REPLIES[case]})
     with pytest.raises(ProtocolError):
         decode_reply(header)
@@ -86,7 +86,7 @@ def test_a_tampered_reply_is_refused(case: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"ask": "obey"},
+        {"ask": "other"},
         {"ask": "hello"},
         {"ticket": None},
         {"settings": []},
@@ -95,27 +95,27 @@ def test_a_tampered_reply_is_refused(case: str) -> None:
         {"round": -1},
     ],
 )
-def test_a_tampered_instruction_is_refused(change: dict[str, Any]) -> None:
+def test_invalid_field_of_an_instruction_raises(change: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
         decode_instruction(json.dumps({**json.loads(encode(INSTRUCTION)), **change}))
 
 
-def test_headers_of_another_version_or_kind_are_refused() -> None:
+def test_header_with_other_keys_raises() -> None:
     fields = json.loads(encode(REPLY))
     short = {name: value for name, value in fields.items() if name != "seen"}
-    for header in (json.dumps({**fields, "mood": "good"}), json.dumps(short), encode(INSTRUCTION), "[]", "null", "7"):
-        with pytest.raises(ProtocolError, match="the header is not that of a reply of this version"):
+    for header in (json.dumps({**fields, "extra": "value"}), json.dumps(short), encode(INSTRUCTION), "[]", "null", "7"):
+        with pytest.raises(ProtocolError, match="the header does not have the keys of a reply"):
             decode_reply(header)
 
 
 @pytest.mark.parametrize("end", [0, 1, 10, -1])
-def test_a_truncated_header_is_refused(end: int) -> None:
+def test_truncated_header_raises(end: int) -> None:
     with pytest.raises(ProtocolError, match="not JSON"):
         decode_reply(encode(REPLY)[:end])
 
 
-def test_a_header_without_end_is_refused() -> None:
-    for header in (" " * (MOST_HEADER + 1), b"{}", None, "[" * MOST_HEADER, '{"round": ' + "9" * 60_000 + "}"):
+def test_oversized_header_raises() -> None:
+    for header in (" " * (MAX_HEADER + 1), b"{}", None, "[" * MAX_HEADER, '{"round": ' + "9" * 60_000 + "}"):
         with pytest.raises(ProtocolError):
             decode_reply(header)  # type: ignore[arg-type]
 
@@ -128,14 +128,14 @@ json_values = st.recursive(
 
 
 @given(text=st.text() | json_values.map(json.dumps))
-def test_any_text_is_refused(text: str) -> None:
+def test_random_text_raises(text: str) -> None:
     for decode in (decode_instruction, decode_reply):
         with pytest.raises(ProtocolError):
             decode(text)
 
 
 @given(data=st.data())
-def test_any_change_of_a_field_is_refused_or_read(data: st.DataObject) -> None:
+def test_random_change_of_a_field_raises_or_is_decoded(data: st.DataObject) -> None:
     for message, decode in ((INSTRUCTION, decode_instruction), (REPLY, decode_reply)):
         fields = json.loads(encode(message))
         fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(json_values)
@@ -146,9 +146,9 @@ def test_any_change_of_a_field_is_refused_or_read(data: st.DataObject) -> None:
         assert encode(decode(encode(read))) == encode(read)
 
 
-def test_the_digest_is_of_the_numbers_not_of_the_machine() -> None:
-    """SHA-256 of the SHA-256 of the bytes 01 00 00 00 ff ff ff ff: a short vector has one part."""
+def test_digest_does_not_depend_on_byte_order_or_strides() -> None:
+    """SHA-256 of the SHA-256 of the bytes 01 00 00 00 ff ff ff ff: a short array has one chunk."""
     expected = "0569cbe5d7dc8a4ff70048d0519964a2814408a799ec6f5e6ba0cd12f5f08e10"
-    vector = np.array([1, -1], np.int32)
-    for same in (vector, vector.astype(">i4"), np.array([1, 7, -1], np.int32)[::2]):
+    update = np.array([1, -1], np.int32)
+    for same in (update, update.astype(">i4"), np.array([1, 7, -1], np.int32)[::2]):
         assert digest_of(same) == expected

@@ -1,4 +1,4 @@
-"""The HTML report as a reader meets it: real runs, a real browser."""
+"""The HTML page of simulated runs in a real browser."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fedlatest.experiments import RECIPES
 from fedlatest.report import Claim, PublishedCurve, read_runs, write_page
-from tests.report.test_page import FOUR_CLIENTS, write_run
+from tests.report.recorded_runs import FOUR_CLIENTS, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -30,7 +30,7 @@ SECTIONS = ("curves", "availability", "staleness", "participation", "labels")
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on two settings: FedLaAvg, FedAvg and sequential SGD with a period of 4, the first two with one of 8."""
+    """A report on two settings: FedLaAvg, FedAvg and sequential SGD with period 4, the first two also with period 8."""
     root = tmp_path_factory.mktemp("runs")
     quickstart = RECIPES["quickstart"]
     samples = quickstart.load(None)
@@ -71,15 +71,15 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def opened(browser: webdriver.Chrome, page: Path) -> Iterator[webdriver.Chrome]:
-    """The page, freshly opened in light mode at its usual width; afterwards the browser must have had no complaint."""
-    look(browser, width=1280, scheme="light")
+    """The page, newly opened in light mode at 1280 pixels; afterwards the browser must have logged no error."""
+    emulate(browser, width=1280, scheme="light")
     browser.get(page.as_uri())
     yield browser
     assert log(browser, "browser") == []
 
 
-def look(browser: webdriver.Chrome, *, width: int, scheme: str) -> None:
-    """Size and colour scheme of the screen; nothing moves by itself."""
+def emulate(browser: webdriver.Chrome, *, width: int, scheme: str) -> None:
+    """Set the size and colour scheme of the screen, and turn animations off."""
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     features = [
@@ -112,18 +112,18 @@ def press(element: WebElement, selector: str) -> None:
 
 
 def drag(plot: WebElement) -> None:
-    """From the middle to the right."""
-    hand = ActionChains(plot.parent, duration=20)
-    hand.move_to_element(plot).click_and_hold().move_by_offset(200, 0).release().perform()
+    """Drag the pointer from the middle to the right."""
+    actions = ActionChains(plot.parent, duration=20)
+    actions.move_to_element(plot).click_and_hold().move_by_offset(200, 0).release().perform()
 
 
 def log(browser: webdriver.Chrome, kind: str) -> list[Any]:
-    """What the browser noted since it was last asked."""
+    """Return the entries of the browser's log since the last call."""
     return browser.get_log(kind)  # type: ignore[no-untyped-call]
 
 
-def test_everything_is_drawn(opened: webdriver.Chrome) -> None:
-    """Every chart holds lines of some length, every picture pixels of several colours; the browser has no complaint."""
+def test_all_charts_are_drawn(opened: webdriver.Chrome) -> None:
+    """Every chart contains lines of some length, every picture pixels of several colours."""
     for name in SECTIONS:
         visit(opened, name)
     plots = opened.find_elements(By.CSS_SELECTOR, ".plot")
@@ -144,20 +144,20 @@ def test_everything_is_drawn(opened: webdriver.Chrome) -> None:
     assert texts(opened.find_element(By.ID, "claims"), ".verdict") == ["✓ holds"]
 
 
-def test_nothing_is_fetched(opened: webdriver.Chrome, page: Path) -> None:
-    """The browser asks for the page itself and for nothing else."""
+def test_page_requests_nothing(opened: webdriver.Chrome, page: Path) -> None:
+    """The browser requests the page itself and nothing else."""
     for name in SECTIONS:
         visit(opened, name)
     time.sleep(0.2)
     assert opened.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") == []
-    asked = [
+    requests = [
         entry["message"] for entry in log(opened, "performance") if "Network.requestWillBeSent" in entry["message"]
     ]
-    assert asked
-    assert all(page.as_uri() in message or '"url":"data:,"' in message for message in asked)
+    assert requests
+    assert all(page.as_uri() in message or '"url":"data:,"' in message for message in requests)
 
 
-def test_a_curve_is_hidden_and_shown(opened: webdriver.Chrome) -> None:
+def test_legend_hides_and_shows_a_curve(opened: webdriver.Chrome) -> None:
     curves = visit(opened, "curves")
     keys = [button.get_attribute("data-key") for button in curves.find_elements(By.CSS_SELECTOR, ".legend button")]
     assert texts(curves, ".legend button") == ["FedLaAvg", "FedAvg", "Sequential SGD"]
@@ -173,11 +173,11 @@ def test_a_curve_is_hidden_and_shown(opened: webdriver.Chrome) -> None:
         assert len(curves.find_elements(By.CSS_SELECTOR, f'.plot .line[data-key="{keys[1]}"]')) == left - 2
     for key in keys:
         press(curves, f'.legend [data-key="{key}"]')
-    assert texts(curves, ".nothing") == ["Nothing is chosen."]
+    assert texts(curves, ".nothing") == ["No data to show."]
 
 
 def test_scale_metric_and_seeds(opened: webdriver.Chrome) -> None:
-    """Linear and log have different axes; another metric has another title; two seeds of three runs are six lines."""
+    """Linear and log axes differ; each metric has its own title; two seeds of three runs are six lines."""
     curves = visit(opened, "curves")
     linear = texts(curves, ".tick-y")
     press(curves, '[value="log"]')
@@ -198,7 +198,7 @@ def test_scale_metric_and_seeds(opened: webdriver.Chrome) -> None:
     assert not curves.find_elements(By.CSS_SELECTOR, ".published")
 
 
-def test_drag_zooms_and_the_button_resets(opened: webdriver.Chrome) -> None:
+def test_dragging_zooms_and_the_button_resets(opened: webdriver.Chrome) -> None:
     curves = visit(opened, "curves")
     everything = texts(curves, ".tick-x")
     plot = curves.find_element(By.CSS_SELECTOR, ".plot")
@@ -221,8 +221,8 @@ def test_sliders_zoom(opened: webdriver.Chrome) -> None:
     assert texts(curves, ".ranges output") == ["8", "30"]
 
 
-def test_pointing_shows_values(opened: webdriver.Chrome) -> None:
-    """In the middle of the plot is about round 15 of 30; the tip names every curve and its range over seeds."""
+def test_pointer_shows_values(opened: webdriver.Chrome) -> None:
+    """The middle of the plot is near round 15 of 30; the tooltip lists every curve."""
     curves = visit(opened, "curves")
     ActionChains(opened, duration=20).move_to_element(curves.find_element(By.CSS_SELECTOR, ".plot")).perform()
     tip = curves.find_element(By.CSS_SELECTOR, ".tip")
@@ -232,15 +232,15 @@ def test_pointing_shows_values(opened: webdriver.Chrome) -> None:
 
 
 def test_keyboard(opened: webdriver.Chrome) -> None:
-    """Arrows move and are announced, plus and minus zoom, 0 shows everything; pictures are walked over too."""
+    """Arrow keys move the cursor and announce values, plus and minus zoom, 0 shows all rounds; pictures too."""
     curves = visit(opened, "curves")
     plot = curves.find_element(By.CSS_SELECTOR, ".plot")
-    said = opened.find_element(By.ID, "announcer")
+    announcer = opened.find_element(By.ID, "announcer")
     everything = texts(curves, ".tick-x")
     plot.send_keys(Keys.ARROW_RIGHT)
-    assert str(said.get_attribute("textContent")).startswith("round 0: ")
+    assert str(announcer.get_attribute("textContent")).startswith("round 0: ")
     plot.send_keys(Keys.ARROW_RIGHT)
-    words = str(said.get_attribute("textContent"))
+    words = str(announcer.get_attribute("textContent"))
     assert words.startswith("round 5: ")
     assert "FedLaAvg 0." in words
     plot.send_keys("+")
@@ -249,11 +249,11 @@ def test_keyboard(opened: webdriver.Chrome) -> None:
     assert texts(curves, ".tick-x") == everything
     picture = visit(opened, "availability").find_element(By.CSS_SELECTOR, ".plot")
     picture.send_keys(Keys.ARROW_RIGHT)
-    wait(opened, lambda: "available: 100% of the time" in str(said.get_attribute("textContent")))
+    wait(opened, lambda: "available: 100%" in str(announcer.get_attribute("textContent")))
 
 
-def test_setting_and_run(opened: webdriver.Chrome) -> None:
-    """The other setting has its own runs and its own picture; a chosen run changes what is shown."""
+def test_choosing_a_setting_and_a_run(opened: webdriver.Chrome) -> None:
+    """The other setting has other runs and another picture; selecting a run changes the chart of labels."""
     for name in SECTIONS:
         visit(opened, name)
     chooser = Select(opened.find_element(By.ID, "setting"))
@@ -269,23 +269,23 @@ def test_setting_and_run(opened: webdriver.Chrome) -> None:
     assert labels.find_element(By.CSS_SELECTOR, ".line").get_attribute("d") != path
 
 
-def test_odd_runs(browser: webdriver.Chrome, opened: webdriver.Chrome, tmp_path: Path) -> None:
-    """One that goes on, one that diverged, one evaluated once, one pooled: what is known is drawn, the rest is said."""
-    write_run(tmp_path / "going").describe(FOUR_CLIENTS)
-    write_run(tmp_path / "gone", "fedavg").give_up("round 4: client 3 is not finite", round=4)
+def test_runs_that_are_not_finished(browser: webdriver.Chrome, opened: webdriver.Chrome, tmp_path: Path) -> None:
+    """A running run, a diverged one, one that is evaluated once and a pooled one: sentences replace missing charts."""
+    write_run(tmp_path / "running").describe(FOUR_CLIENTS)
+    write_run(tmp_path / "diverged", "fedavg").mark_diverged("round 4: client 3 is not finite", round=4)
     write_run(tmp_path / "short", "fedprox", rounds=0)
     write_run(tmp_path / "pooled", "sequential")
     browser.get(write_page(read_runs([tmp_path]), tmp_path / "page.html").as_uri())
     assert len(visit(browser, "curves").find_elements(By.CSS_SELECTOR, ".line")) == 4
     assert "is still running" in texts(visit(browser, "availability"), ".content .caption")[0]
-    assert "Without FedLaAvg, FedAvg" in texts(visit(browser, "staleness"), ".content .caption")[0]
-    for name, words in (("participation", "when a run is finished"), ("labels", "No run here noted")):
+    assert "not shown for FedLaAvg, FedAvg" in texts(visit(browser, "staleness"), ".content .caption")[0]
+    for name, words in (("participation", "after a run is finished"), ("labels", "recorded its accuracy per label")):
         assert words in texts(visit(browser, name, until=".content .caption"), ".content .caption")[0]
 
 
-def test_phone(browser: webdriver.Chrome, opened: webdriver.Chrome, page: Path) -> None:
-    """At 360 pixels nothing makes the page scroll sideways."""
-    look(browser, width=360, scheme="light")
+def test_narrow_screen(browser: webdriver.Chrome, opened: webdriver.Chrome, page: Path) -> None:
+    """At a width of 360 pixels the page does not scroll horizontally."""
+    emulate(browser, width=360, scheme="light")
     browser.get(page.as_uri())
     for name in SECTIONS:
         visit(browser, name)
@@ -295,7 +295,7 @@ def test_phone(browser: webdriver.Chrome, opened: webdriver.Chrome, page: Path) 
 
 
 def test_dark_mode(opened: webdriver.Chrome) -> None:
-    """Ground, ink and black lines change; the pictures are painted anew."""
+    """Background, text and black lines change colour; the pictures are redrawn."""
     visit(opened, "availability")
     colours = (
         "const style = getComputedStyle(document.body); return [style.backgroundColor, style.color, "
@@ -303,6 +303,6 @@ def test_dark_mode(opened: webdriver.Chrome) -> None:
         "document.querySelector('canvas').toDataURL()]"
     )
     light = opened.execute_script(colours)
-    look(opened, width=1280, scheme="dark")
+    emulate(opened, width=1280, scheme="dark")
     wait(opened, lambda: opened.execute_script(colours)[3] != light[3])
     assert all(one != other for one, other in zip(light, opened.execute_script(colours), strict=True))

@@ -1,15 +1,15 @@
-"""The paper's figures as data: what they show is what the paper shows."""
+"""The MNIST figures as data: they contain the experiments that the paper shows."""
 
 import pytest
 
 from fedlatest import ConfigError
-from fedlatest.reproduction.mnist_figures import FIGURES, availability, clients, participation, run
-from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_of
+from fedlatest.reproduction.mnist_figures import FIGURES, availability, clients, mnist_experiment, participation
+from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_for
 
 MNIST = REPRODUCTIONS["mnist"]
 
 
-def test_five_settings_and_seven_lines_each() -> None:
+def test_five_settings_with_seven_curves_each() -> None:
     figure = availability()
     assert [panel.title for panel in figure.panels] == [
         "E = 100, D = 3", "E = 100, D = 5", "E = 50, D = 1", "E = 100, D = 1", "E = 200, D = 1",
@@ -23,7 +23,7 @@ def test_five_settings_and_seven_lines_each() -> None:
                 assert title == panel.title
 
 
-def test_sweeps() -> None:
+def test_numbers_of_clients_and_participation_rates() -> None:
     assert [experiment.values["num_clients"] for experiment in clients().experiments] == [200, 600, 1000]
     shares = participation().experiments
     assert [(each.values["participation"], each.values["availability"]) for each in shares] == [
@@ -31,24 +31,24 @@ def test_sweeps() -> None:
     ]  # fmt: skip
 
 
-def test_names_say_what_differs_from_the_default() -> None:
-    assert run("").name == run("period=100 digits=1").name == "fedlaavg"
-    assert run("algorithm=fedavg digits=5").name == "fedavg-digits=5"
-    assert run("local_steps=1 period=50 digits=1").name == "fedlaavg-local_steps=1-period=50"
-    assert run("algorithm=fedadam server_step=0.01").name == "fedadam-server_step=0.01"
+def test_names_contain_what_differs_from_the_default() -> None:
+    assert mnist_experiment("").name == mnist_experiment("period=100 digits=1").name == "fedlaavg"
+    assert mnist_experiment("algorithm=fedavg digits=5").name == "fedavg-digits=5"
+    assert mnist_experiment("local_steps=1 period=50 digits=1").name == "fedlaavg-local_steps=1-period=50"
+    assert mnist_experiment("algorithm=fedadam server_step=0.01").name == "fedadam-server_step=0.01"
 
 
-def test_a_run_shared_by_figures_is_run_once_and_the_longest_first() -> None:
-    experiments = experiments_of(MNIST.chosen([]), rounds=40)
+def test_experiments_are_unique_and_the_longest_comes_first() -> None:
+    experiments = experiments_for(MNIST.select_figures([]), rounds=40)
     names = [experiment.name for experiment in experiments]
     assert len(names) == len(set(names)) == 47
-    assert names[0] == "fedlaavg-participation=1.0"  # ten times the participants
+    assert names[0] == "fedlaavg-participation=1.0"  # ten times the cohort
     assert {experiment.values["rounds"] for experiment in experiments} == {40}
     assert names[-1].startswith(("fedsgd", "fedlaavg-local_steps=1"))
 
 
-def test_figures_by_name() -> None:
-    assert [figure.name for figure in MNIST.chosen([])] == list(FIGURES)
-    assert [figure.name for figure in MNIST.chosen(["chart"])] == ["chart"]
+def test_select_figures() -> None:
+    assert [figure.name for figure in MNIST.select_figures([])] == list(FIGURES)
+    assert [figure.name for figure in MNIST.select_figures(["chart"])] == ["chart"]
     with pytest.raises(ConfigError, match="--figure chat: unknown; choose one of availability, chart"):
-        MNIST.chosen(["chat"])
+        MNIST.select_figures(["chat"])

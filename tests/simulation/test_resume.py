@@ -174,7 +174,7 @@ def test_finished_run_is_read_back(whole: Result, finished: Path) -> None:
 
 
 def test_a_run_is_not_overwritten(finished: Path) -> None:
-    with pytest.raises(RunFolderError, match="finished run; add --resume to go on with it or --force"):
+    with pytest.raises(RunFolderError, match="finished run; add --resume to continue it or --force"):
         play(finished)
     play(finished, force=True, rounds=5)
     assert RunFolder(finished).metrics().rounds.tolist() == [0, 5]
@@ -303,7 +303,7 @@ def test_a_folder_at_work_cannot_be_emptied(tmp_path: Path) -> None:
     def intrude(progress: Progress) -> None:
         if progress.round == 5:
             with pytest.raises(RunFolderError, match="another process is running here"):
-                RunFolder(str(tmp_path)).empty()
+                RunFolder(str(tmp_path)).remove_run()
 
     play(tmp_path, on_progress=intrude)
     assert RunFolder(tmp_path).finished

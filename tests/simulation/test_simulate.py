@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,10 +30,9 @@ from fedlatest import (
     restrict,
     sequential,
     simulate,
-    softmax_cross_entropy,
 )
 from fedlatest.algorithms import ALGORITHMS
-from fedlatest.simulation.engine import Engine, Training
+from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.rounds import State
 from tests.problems import MODEL, small_federation
 
@@ -100,6 +100,7 @@ def test_scores_are_those_of_the_model(result: Result) -> None:
 
 def test_scores_do_not_depend_on_slices(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedlatest.simulation.evaluation.ROWS_AT_ONCE", 7)
+    jax.clear_caches()  # the constant is part of the compiled program
     sliced = play().metrics.rows[-1]
     assert sliced[3:7] == pytest.approx(result.metrics.rows[-1][3:7], rel=1e-6)
 
@@ -108,9 +109,9 @@ def test_scores_do_not_depend_on_slices(result: Result, monkeypatch: pytest.Monk
 def test_average_error_is_for_methods_with_memory(name: str) -> None:
     algorithm = ALGORITHMS[name]()
     last = play(algorithm).metrics.rows[-1]
-    if algorithm.remembers:
+    if algorithm.client_state(jnp.zeros(1)).remembered:
         assert last.average_error is not None
-        assert last.average_error < 1e-6
+        assert last.average_error < 2e-6
     else:
         assert last.average_error is None
 
@@ -124,7 +125,9 @@ def test_folder_of_a_finished_run(run: tuple[Path, Result]) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "finished"
     assert manifest["seeds"] == [0, 7]
-    assert manifest["config"]["algorithm"] == {"name": "fedlaavg", "weighting": "loss", "empty_round": "step"}
+    assert manifest["config"]["algorithm"] == {
+        "name": "fedlaavg", "title": "FedLaAvg", "weighting": "loss", "empty_round": "step",
+    }  # fmt: skip
     assert manifest["data"]["partition"].startswith("blake2b:")
     assert manifest["device"]["platform"] == "cpu"
     assert {"fedlatest", "jax", "numpy", "python"} <= set(manifest["versions"])
@@ -192,8 +195,10 @@ def test_divergence_names_seed_round_and_client() -> None:
 
 def test_divergence_names_the_right_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each seed is a group of its own on a CPU; only seed 9 has a model that overflows."""
-    training = Training(3, 2, 3, 0.2)
-    engine = Engine(FEDERATION, MODEL, fedavg(), always(8), training, loss=softmax_cross_entropy, seeds=[4, 9])
+    spec = ExperimentSpec(
+        FEDERATION, MODEL, fedavg(), always(8), 3, num_local_steps=2, batch_size=3, learning_rate=0.2, seeds=[4, 9]
+    )
+    engine = Engine([spec])
     first, second = engine.start()
     poisoned: State = second._replace(
         server=second.server._replace(params={name: leaf * np.inf for name, leaf in second.server.params.items()})
@@ -231,7 +236,7 @@ def test_progress_is_told() -> None:
         ({"seeds": ()}, r"seeds=\(\)"),
         ({"seeds": (1, 1)}, r"seeds=\(1, 1\)"),
         ({"seeds": (-1,)}, r"seeds=\(-1,\)"),
-        ({"availability": bernoulli([0.5])}, "availability is about 1 clients, the federation has 8"),
+        ({"availability": bernoulli([0.5])}, "availability covers 1 clients, the federation has 8"),
         ({"resume": True}, "only a run with `out`"),
     ],
 )
@@ -288,12 +293,8 @@ def test_a_model_may_be_any_callable() -> None:
         def __call__(self, key: Any) -> Any:
             return MODEL.init(key)
 
-    training = Training(3, 2, 3, 0.2)
     models = (MODEL, Model(Own(), MODEL.apply))
-    [plain], [own] = (
-        Engine(FEDERATION, model, fedavg(), PATTERN, training, loss=softmax_cross_entropy, seeds=[0]).start()
-        for model in models
-    )
+    [plain], [own] = (Engine([ExperimentSpec(FEDERATION, model, fedavg(), PATTERN, 3)]).start() for model in models)
     np.testing.assert_array_equal(plain.server.params["weight"], own.server.params["weight"])
 
 
@@ -316,7 +317,9 @@ def test_too_few_outputs_are_refused() -> None:
 def test_a_run_that_cannot_fit_is_refused_before_it_starts() -> None:
     """8 clients that each remember a model of 2^37 numbers: 4 TiB, said in GiB."""
     huge = Model(lambda key: {"w": jnp.zeros((2**34, 8))}, lambda params, features: features[:, :3])
-    with pytest.raises(ConfigError, match=r"needs \d{4,}\.\d GiB of memory, this device has .* fewer clients"):
+    with pytest.raises(
+        ConfigError, match=r"needs \d{4,}\.\d GiB of memory beside its data, .* GiB are available; use fewer clients"
+    ):
         simulate(FEDERATION, huge, fedlaavg(), PATTERN, rounds=1, cohort_size=3)
 
 

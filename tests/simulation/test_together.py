@@ -22,9 +22,8 @@ from fedlatest import (
     fedavg,
     fedprox,
     simulate,
-    softmax_cross_entropy,
 )
-from fedlatest.simulation import ExperimentSpec, Training, simulate_together
+from fedlatest.simulation import ExperimentSpec, simulate_together
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(8, seed=1)
@@ -37,8 +36,8 @@ def spec(
 ) -> ExperimentSpec:
     values: dict[str, Any] = {
         "federation": FEDERATION, "model": MODEL, "algorithm": algorithm, "availability": availability,
-        "training": Training(3, 2, 3, rate), "loss": softmax_cross_entropy, "rounds": 10, "evaluate_every": 5,
-        "seeds": (0, 7), "config": {},
+        "cohort_size": 3, "num_local_steps": 2, "batch_size": 3, "learning_rate": rate,
+        "rounds": 10, "evaluate_every": 5, "seeds": (0, 7),
     }  # fmt: skip
     return ExperimentSpec(**(values | changes))
 
@@ -47,7 +46,7 @@ def spec(
 def alone(spec: ExperimentSpec) -> Result:
     return simulate(
         spec.federation, spec.model, spec.algorithm, spec.availability, rounds=spec.rounds, cohort_size=3,
-        num_local_steps=2, batch_size=3, learning_rate=spec.training.learning_rate, seeds=spec.seeds, evaluate_every=5,
+        num_local_steps=2, batch_size=3, learning_rate=spec.learning_rate, seeds=spec.seeds, evaluate_every=5,
     )  # fmt: skip
 
 
@@ -56,7 +55,7 @@ def losses(result: Result | DivergedError) -> Any:
     return result.metrics.column("train_loss")
 
 
-PLANS = {
+SPECS = {
     "availability": [spec(fedprox(mu=0.5)), spec(fedprox(mu=0.5), NIGHT)],
     "number": [spec(fedprox(mu=0.1)), spec(fedprox(mu=2.0)), spec(fedprox(mu=0.0))],
     "server step": [spec(fedadam(server_step=0.01)), spec(fedadam(server_step=0.3))],
@@ -65,10 +64,10 @@ PLANS = {
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-@pytest.mark.parametrize("differing", PLANS)
+@pytest.mark.parametrize("differing", SPECS)
 def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit-identical when lanes take turns (CPU); equal to rounding when they are one program (accelerators)."""
-    specs = PLANS[differing]
+    specs = SPECS[differing]
     expected = [losses(alone(spec)) for spec in specs]
     assert not np.allclose(expected[0], expected[1])
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
@@ -84,7 +83,7 @@ def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatc
     [
         spec(fedavg(weighting="none")),
         spec(fedavg(), bernoulli(np.full(8, 0.5))),
-        spec(fedavg(), training=Training(3, 1, 3, 0.2)),
+        spec(fedavg(), num_local_steps=1),
         spec(fedavg(), federation=small_federation(8, seed=1)),
         spec(fedavg(), seeds=(0,)),
         spec(fedavg(), rounds=20),
@@ -99,7 +98,7 @@ def test_different_programs_are_refused(other: ExperimentSpec) -> None:
 
 def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
     """A neighbour leaves no trace in a folder."""
-    specs = PLANS["availability"]
+    specs = SPECS["availability"]
     simulate_together(specs, [tmp_path / "day", tmp_path / "night"])
     simulate_together(specs[1:], [tmp_path / "alone"])
     night, lone = RunFolder(tmp_path / "night"), RunFolder(tmp_path / "alone")
@@ -111,7 +110,7 @@ def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
 
 def test_what_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
     """One finished, one cut at round 5, one not begun: each ends as if nothing had happened."""
-    specs = PLANS["number"]
+    specs = SPECS["number"]
     folders = [tmp_path / name for name in "abc"]
 
     def cut(progress: Progress) -> None:
@@ -132,7 +131,7 @@ def test_one_that_diverges_leaves_the_others_alone(
 ) -> None:
     """A proximal coefficient of 1e38 blows up in the second local step; its neighbours do not hear of it."""
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
-    specs = [spec(fedprox(mu=1e38), rate=10.0), *PLANS["number"][:2]]
+    specs = [spec(fedprox(mu=1e38), rate=10.0), *SPECS["number"][:2]]
     folders = [tmp_path / "wild", tmp_path / "calm", tmp_path / "steady"]
     wild, *others = simulate_together(specs, folders)
     assert isinstance(wild, DivergedError)
@@ -149,8 +148,8 @@ def test_one_that_diverges_leaves_the_others_alone(
         alone(specs[0])
 
 
-def test_each_plan_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    specs = PLANS["availability"]
+def test_each_spec_has_its_own_folder(tmp_path: Path) -> None:
+    specs = SPECS["availability"]
     for outs in ([tmp_path / "a"], [tmp_path / "a", tmp_path / "a"]):
         with pytest.raises(ConfigError, match="outs: 2 specs need as many folders"):
             simulate_together(specs, outs)

@@ -1,4 +1,4 @@
-"""Lemma 1, Theorems 3 and 4, the step sizes and M_R: numbers by hand, and how they depend on each other."""
+"""Lemma 1, Theorems 3 and 4, the step sizes and M_R: values computed by hand, and relations between them."""
 
 import math
 from typing import Any
@@ -26,30 +26,30 @@ ONE: dict[str, Any] = {"num_clients": 1, "staleness": 0, "learning_rate": 0.1, "
 
 
 def test_lemma_1_by_hand() -> None:
-    """ceil(10 / 3) = 4 turns of at most 5 rounds; everybody in every round: never stale."""
+    """ceil(10 / 3) * 5 - 1 = 19; with all clients in every round the staleness is 0."""
     assert staleness_bound(num_clients=10, cohort_size=3, smallest_e=5) == 19
     assert staleness_bound(num_clients=10, cohort_size=10, smallest_e=1) == 0
 
 
 @given(st.integers(1, 8), st.data())
-def test_lemma_1_holds_for_oldest_first(num_clients: int, data: st.DataObject) -> None:
-    """Any availability with E, played by the rule with the worst of ties: nobody gets older than I."""
+def test_lemma_1_holds_if_the_stalest_clients_are_selected(num_clients: int, data: st.DataObject) -> None:
+    """Simulate any availability table, with ties broken against low client numbers: no staleness exceeds I."""
     cohort_size = data.draw(st.integers(1, num_clients))
     rounds = 40
-    here = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=num_clients, max_size=num_clients),
+    available = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=num_clients, max_size=num_clients),
                                        min_size=rounds, max_size=rounds)))  # fmt: skip
     absence, longest = np.zeros(num_clients, int), np.zeros(num_clients, int)
-    for row in here:
+    for row in available:
         absence = np.where(row, 0, absence + 1)
         longest = np.maximum(longest, absence)
     last = np.full(num_clients, -1)
-    oldest = 0
-    for round, row in enumerate(here):
+    largest_staleness = 0
+    for round, row in enumerate(available):
         chosen = sorted(np.flatnonzero(row), key=lambda client: (last[client], -client))[:cohort_size]
         last[chosen] = round
-        oldest = max(oldest, int((round - last).max()))
+        largest_staleness = max(largest_staleness, int((round - last).max()))
     smallest_e = int(longest.max()) + 1
-    assert oldest <= staleness_bound(num_clients=num_clients, cohort_size=cohort_size, smallest_e=smallest_e)
+    assert largest_staleness <= staleness_bound(num_clients=num_clients, cohort_size=cohort_size, smallest_e=smallest_e)
 
 
 def test_theorem_3_by_hand() -> None:
@@ -64,7 +64,7 @@ def test_theorem_3_by_hand() -> None:
     assert cold_start(PROBLEM, staleness=3, learning_rate=0.1, rounds=50) == pytest.approx(5.4 * 27 / 50)
 
 
-def test_theorem_3_without_staleness_is_that_of_parallel_sgd() -> None:
+def test_theorem_3_without_staleness_is_the_bound_of_parallel_sgd() -> None:
     """K = N and E = 1, so I = 0: 4 g s^2 L / N + 4 B / (g T), as the paper notes."""
     bound = theorem3(PROBLEM, num_clients=4, staleness=0, learning_rate=0.1, rounds=50)
     assert bound == pytest.approx((0.0, 0.2, 4.0))
@@ -76,20 +76,20 @@ def test_theorem_4_by_hand() -> None:
     assert bound == pytest.approx((12 + 80 * 1.44, 0.2, 2.0))
 
 
-@pytest.mark.parametrize(("staleness", "apart"), [(0, 1.8), (1, 1.8), (2, 2)])
-def test_theorem_4_counts_local_drift(staleness: int, apart: float) -> None:
-    """C = 10: clients part from the global model by up to 18 steps, that is 1.8 rounds."""
+@pytest.mark.parametrize(("staleness", "local_drift"), [(0, 1.8), (1, 1.8), (2, 2)])
+def test_theorem_4_counts_local_drift(staleness: int, local_drift: float) -> None:
+    """C = 10: local models move away from the global model by up to 2 (C - 1) = 18 steps, that is 1.8 rounds."""
     bound = theorem4(PROBLEM, num_clients=4, staleness=staleness, learning_rate=0.01, rounds=50, num_local_steps=10)
     first = 2 * staleness * 0.2 * 10 / 2
-    ages = 2 * staleness**2 / 0.96 + 2 * apart**2 + 2 * (staleness + 1) ** 2
-    assert bound.staleness == pytest.approx(first + ages * 0.36)
+    factor = 2 * staleness**2 / 0.96 + 2 * local_drift**2 + 2 * (staleness + 1) ** 2
+    assert bound.staleness == pytest.approx(first + factor * 0.36)
 
 
 @given(st.integers(1, 10**4), st.integers(0, 500), st.floats(1e-6, 0.24), st.integers(1, 10**6))
-def test_theorem_4_with_one_step_is_theorem_3_and_one_more_round_of_age(
+def test_theorem_4_with_one_step_is_theorem_3_with_one_more_round_of_staleness(
     num_clients: int, staleness: int, rate: float, rounds: int
 ) -> None:
-    """C = 1: 2 (I + 1)^2 in place of 2 I^2, that is (4 I + 2) g^2 L^2 G^2 more; the rest is the same."""
+    """C = 1: 2 (I + 1)^2 instead of 2 I^2, that is (4 I + 2) g^2 L^2 G^2 more; the rest is the same."""
     setting = {"num_clients": num_clients, "staleness": staleness, "learning_rate": rate, "rounds": rounds}
     three, four = theorem3(PROBLEM, **setting), theorem4(PROBLEM, **setting)  # type: ignore[arg-type]
     more = (4 * staleness + 2) * (rate * 2 * 3) ** 2
@@ -108,7 +108,7 @@ def test_step_size_by_hand() -> None:
 
 
 @given(st.integers(2, 10**4), st.integers(1, 300), st.data())
-def test_enough_rounds_for_the_speed_up_are_enough_for_the_step(num_clients: int, e: int, data: st.DataObject) -> None:
+def test_enough_rounds_for_the_speed_up_allow_the_step(num_clients: int, e: int, data: st.DataObject) -> None:
     """T >= E N^(3/2) / beta implies gamma <= 1 / (4 L) from four clients on: E^2 N >= 4 beta^2."""
     setting = {"num_clients": max(num_clients, 4), "smallest_e": e}
     cohort_size = data.draw(st.integers(1, setting["num_clients"]))
@@ -117,13 +117,13 @@ def test_enough_rounds_for_the_speed_up_are_enough_for_the_step(num_clients: int
 
 
 def test_the_papers_settings_have_too_few_rounds() -> None:
-    """MNIST: N = 1000, K = 100, blocks of 100 rounds, so E = 101: 101 * 31623 * 10, against the 4000 played."""
+    """MNIST: N = 1000, K = 100, blocks of 100 rounds, so E = 101: 101 * 31623 * 10 > 4000."""
     assert needed_rounds(num_clients=1000, cohort_size=100, smallest_e=101) == math.ceil(101 * 1000**1.5 * 10)
     assert needed_rounds(num_clients=1000, cohort_size=100, smallest_e=101) > 4000
 
 
 @given(st.integers(2, 1000), st.integers(0, 100), st.integers(10, 10**6), st.sampled_from([1, 10]))
-def test_best_step_is_no_worse_than_its_neighbours(n: int, staleness: int, rounds: int, local_steps: int) -> None:
+def test_best_step_is_not_worse_than_its_neighbours(n: int, staleness: int, rounds: int, local_steps: int) -> None:
     setting = {"num_clients": n, "staleness": staleness, "rounds": rounds, "num_local_steps": local_steps}
     best = best_step(PROBLEM, **setting)
     assert 0 < best <= 1 / 8
@@ -137,7 +137,7 @@ def test_best_step_is_no_worse_than_its_neighbours(n: int, staleness: int, round
 
 
 def test_accumulated_bias() -> None:
-    """Example 1: somebody is always away, M_R = R, whatever the blocks; kick one out, and the other is alone: equal."""
+    """In Example 1 one client is always unavailable, so M_R = R; if one client is removed, M_R = 0."""
     two = alternating([True, False], t1=3, t2=2).table(20)
     assert accumulated_bias(two) == 20
     assert accumulated_bias(two, kept=[True, False]) == 0
@@ -157,10 +157,10 @@ def test_accumulated_bias() -> None:
         (lambda: staleness_bound(num_clients=4, cohort_size=1, smallest_e=0), "E=0: Assumption 4"),
         (lambda: step_size(num_clients=4, cohort_size=1, smallest_e=None, rounds=9, smoothness=1), "E is unknown"),  # type: ignore[arg-type]
         (lambda: accumulated_bias([[1, 0]]), "available"),
-        (lambda: accumulated_bias([[True, False]], kept=[False, False]), "keep somebody"),
+        (lambda: accumulated_bias([[True, False]], kept=[False, False]), "at least one client"),
     ],
 )  # fmt: skip
-def test_nonsense(call: object, message: str) -> None:
+def test_invalid_arguments_are_rejected(call: object, message: str) -> None:
     assert callable(call)
     with pytest.raises(ConfigError, match=message):
         call()

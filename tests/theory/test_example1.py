@@ -1,4 +1,4 @@
-"""Example 1 in closed form, against its own recursion and by hand."""
+"""The closed forms of Example 1, compared with the recursion and with values computed by hand."""
 
 import math
 
@@ -16,7 +16,7 @@ BLOCKS = st.integers(1, 60)
 
 @given(BLOCKS, BLOCKS, MEANS, MEANS, STEPS)
 def test_limit_is_the_fixed_point_of_a_period(t1: int, t2: int, e1: float, e2: float, gamma: float) -> None:
-    """Play a period from X, one round at a time: it ends where it began, with the turning point on the way."""
+    """Simulate a period from X round by round: it ends at X and passes through the turning point."""
     example = Example1(t1, t2, e1, e2)
     x = example.fedavg_limit(gamma)
     for _ in range(t1):
@@ -28,8 +28,8 @@ def test_limit_is_the_fixed_point_of_a_period(t1: int, t2: int, e1: float, e2: f
 
 
 @given(BLOCKS, BLOCKS, MEANS, MEANS, STEPS)
-def test_limit_is_the_papers_formula(t1: int, t2: int, e1: float, e2: float, gamma: float) -> None:
-    """As the paper writes X; its numerator and denominator lose digits for tiny steps, ours do not."""
+def test_limit_equals_the_papers_formula(t1: int, t2: int, e1: float, e2: float, gamma: float) -> None:
+    """The paper's formula for X; it loses digits for very small steps, hence the tolerance."""
     q = 1 - 2 * gamma
     written = (q**t2 * (e1 - e2) + e2 - e1 * q ** (t1 + t2)) / (1 - q ** (t1 + t2))
     assert Example1(t1, t2, e1, e2).fedavg_limit(gamma) == pytest.approx(
@@ -38,20 +38,20 @@ def test_limit_is_the_papers_formula(t1: int, t2: int, e1: float, e2: float, gam
 
 
 @given(BLOCKS, BLOCKS, MEANS, MEANS)
-def test_small_steps(t1: int, t2: int, e1: float, e2: float) -> None:
+def test_limit_for_small_steps(t1: int, t2: int, e1: float, e2: float) -> None:
     example = Example1(t1, t2, e1, e2)
     assert example.fedavg_limit(1e-12) == pytest.approx(example.small_step_limit, abs=1e-8)
 
 
 @given(BLOCKS, BLOCKS, MEANS, STEPS)
-def test_fedavg_is_right_when_the_clients_agree(t1: int, t2: int, e: float, gamma: float) -> None:
+def test_fedavg_converges_to_the_optimum_if_the_means_are_equal(t1: int, t2: int, e: float, gamma: float) -> None:
     example = Example1(t1, t2, e, e)
     assert example.fedavg_limit(gamma) == pytest.approx(example.optimum, abs=1e-12)
 
 
 @given(BLOCKS, STEPS)
-def test_equal_blocks_are_right_only_for_small_steps(t: int, gamma: float) -> None:
-    """q^t / (1 + q^t) e1 + 1 / (1 + q^t) e2: client 2, which goes last, always weighs more."""
+def test_with_equal_blocks_the_limit_is_the_optimum_only_for_small_steps(t: int, gamma: float) -> None:
+    """q^t / (1 + q^t) e1 + 1 / (1 + q^t) e2: client 2, which is last in every period, has the larger weight."""
     example = Example1(t, t, -1, 1)
     assert example.small_step_limit == example.optimum == 0
     q = (1 - 2 * gamma) ** t
@@ -59,14 +59,14 @@ def test_equal_blocks_are_right_only_for_small_steps(t: int, gamma: float) -> No
     assert example.fedavg_limit(gamma) > 0
 
 
-def test_by_hand() -> None:
+def test_limits_by_hand() -> None:
     """q = 1/2, one round each: X = (1/4 e1 + 1/2 e2) / (3/4); half of the way to e1 = 0 from there is 1."""
     example = Example1(1, 1, 0, 3)
     assert example.fedavg_limit(0.25) == pytest.approx(2)
     assert example.fedavg_turning_point(0.25) == pytest.approx(1)
     assert example.optimum == 1.5
     assert Example1(3, 1, 0, 4).small_step_limit == 1
-    assert Example1(3, 1, 0, 1e9).optimum - Example1(3, 1, 0, 1e9).small_step_limit == 2.5e8  # arbitrarily far
+    assert Example1(3, 1, 0, 1e9).optimum - Example1(3, 1, 0, 1e9).small_step_limit == 2.5e8  # the error has no bound
 
 
 def test_bound_of_theorem_2_by_hand() -> None:
@@ -75,13 +75,13 @@ def test_bound_of_theorem_2_by_hand() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, -0.1, 0.5, 0.7, math.nan, math.inf])
-def test_steps_beyond_the_theorem(gamma: float) -> None:
+def test_steps_outside_the_range_of_the_theorem_are_rejected(gamma: float) -> None:
     with pytest.raises(ConfigError, match="below 1/2"):
         Example1().fedavg_limit(gamma)
 
 
-def test_nonsense() -> None:
-    with pytest.raises(ConfigError, match=r"t2=0: .*client 2 would never be here, which Assumption 4 rules out"):
+def test_invalid_arguments_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"t2=0: .*client 2 is never available, which violates Assumption 4"):
         Example1(t2=0)
     with pytest.raises(ConfigError, match="e1=nan"):
         Example1(e1=math.nan)

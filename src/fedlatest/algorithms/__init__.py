@@ -1,28 +1,28 @@
-"""Federated algorithms, one a file: each factory returns a frozen bundle of pure functions."""
+"""Federated algorithms, one per file: each factory returns a frozen `Algorithm`.
 
-from fedlatest.algorithms.base import Algorithm
-from fedlatest.algorithms.fedadam import fedadam
-from fedlatest.algorithms.fedavg import fedavg
-from fedlatest.algorithms.fedlaavg import fedlaavg
-from fedlatest.algorithms.fedprox import fedprox
-from fedlatest.algorithms.fedsgd import fedsgd
-from fedlatest.algorithms.flexible import flexible
-from fedlatest.algorithms.naive import naive
-from fedlatest.algorithms.sequential import sequential
+To add one, write its file and import its factory here; the import registers it for the command line and for
+`fedlatest.NAME`. This package imports nothing of fedlatest but `errors`, `identity` and `streams`.
+"""
+
+from inspect import isfunction
+
+from fedlatest.algorithms.amplified_fedavg import amplified_fedavg as amplified_fedavg
+from fedlatest.algorithms.base import Algorithm as Algorithm
+from fedlatest.algorithms.fedadam import fedadam as fedadam
+from fedlatest.algorithms.fedau import fedau as fedau
+from fedlatest.algorithms.fedavg import fedavg as fedavg
+from fedlatest.algorithms.fedawe import fedawe as fedawe
+from fedlatest.algorithms.fedlaavg import fedlaavg as fedlaavg
+from fedlatest.algorithms.fedprox import fedprox as fedprox
+from fedlatest.algorithms.fedsgd import fedsgd as fedsgd
+from fedlatest.algorithms.flexible import flexible as flexible
+from fedlatest.algorithms.naive import naive as naive
+from fedlatest.algorithms.scaffold import scaffold as scaffold
+from fedlatest.algorithms.sequential import sequential as sequential
 
 ALGORITHMS = {
-    factory.__name__: factory for factory in (fedlaavg, fedavg, fedsgd, fedprox, fedadam, naive, flexible, sequential)
+    name: value
+    for name, value in globals().items()
+    if isfunction(value) and value.__module__ == f"fedlatest.algorithms.{name}"
 }
-
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "fedadam",
-    "fedavg",
-    "fedlaavg",
-    "fedprox",
-    "fedsgd",
-    "flexible",
-    "naive",
-    "sequential",
-]
+"""Every factory by its name; a factory is the function that has the name of its file."""

@@ -1,24 +1,13 @@
-"""FedAdam: Adam on the server, fed with the averaged update as if it were a gradient (Reddi et al. 2021)."""
+"""FedAdam: FedAvg whose server takes Adam steps along the mean update (Reddi et al. 2021)."""
 
-import math
 from dataclasses import replace
-from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import optax
 
-from fedlatest.algorithms.base import Algorithm, Params, RoundFacts, Sums, add, scale
-from fedlatest.algorithms.fedavg import fedavg, mean_share
+from fedlatest.algorithms.base import Algorithm
+from fedlatest.algorithms.fedavg import fedavg
 from fedlatest.algorithms.weighting import Weighting
 from fedlatest.errors import ConfigError
-
-
-class WithMoments(NamedTuple):
-    """The model, and Adam's moments of the averaged updates."""
-
-    params: Params
-    moments: Any
 
 
 def fedadam(
@@ -37,26 +26,26 @@ def fedadam(
     with optax's bias-corrected moments m^ and v^ (Reddi et al. leave the correction out). A round without participants
     changes nothing.
 
+    Args:
+        server_step: The server's step size.
+        b1: Decay of the first moment.
+        b2: Decay of the second moment.
+        eps: Added to the denominator.
+        weighting: How the clients' shares of the data enter; see `fedavg`.
+
     >>> fedadam(server_step=0.03).numbers
     {'server_step': 0.03}
     """
-    if not (math.isfinite(server_step) and server_step > 0):
-        raise ConfigError(f"server_step={server_step!r}: must be above 0")
     if not (0 <= b1 < 1 and 0 <= b2 < 1 and eps > 0):
         raise ConfigError(f"b1={b1!r}, b2={b2!r}, eps={eps!r}: b1 and b2 are in [0, 1), eps is above 0")
-    plain = fedavg(weighting=weighting)
-    adam = optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
-
-    def init(params: Params, num_clients: int) -> WithMoments:
-        del num_clients
-        return WithMoments(params, adam.init(params))
-
-    def merge(server: WithMoments, sums: Sums, facts: RoundFacts) -> WithMoments:
-        mean = scale(sums.fresh["update"], mean_share(sums, weighting))
-        direction, moments = adam.update(mean, server.moments)
-        stepped = WithMoments(add(server.params, direction, facts.numbers["server_step"]), moments)
-        return jax.tree.map(lambda new, old: jnp.where(sums.num > 0, new, old), stepped, server)
-
-    numbers = {"server_step": server_step}
-    settings = {**numbers, "b1": b1, "b2": b2, "eps": eps, **plain.settings}
-    return replace(plain, name="fedadam", init=init, merge=merge, settings=settings, numbers=numbers)
+    optimizer = optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
+    plain = fedavg(weighting=weighting, server_optimizer=optimizer, server_step=server_step)
+    return replace(
+        plain,
+        name="fedadam",
+        title="FedAdam",
+        paper="Reddi et al. 2021, Adaptive Federated Optimization",
+        settings={
+            "server_step": server_step, "b1": b1, "b2": b2, "eps": eps, "weighting": weighting,
+        },
+    )  # fmt: skip

@@ -1,45 +1,70 @@
-"""FedAvg: average the updates of whoever takes part (McMahan et al. 2017)."""
+"""FedAvg: average the updates of the clients that take part (McMahan et al. 2017)."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from fedlatest.algorithms.base import Algorithm, Cohort, ModelOnly, RoundFacts, Sums, add, keep_model
+from fedlatest.algorithms.base import Algorithm, Cohort, Params, RoundFacts, Sums, UpdateUpload, scale
 from fedlatest.algorithms.selection import uniform
-from fedlatest.algorithms.weighting import Weighting, weighted
+from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers
+from fedlatest.algorithms.weighting import Weighting, weighted_direction
+from fedlatest.identity import describe
 
 
-def fedavg(*, weighting: Weighting = "loss") -> Algorithm:
+def fedavg(
+    *,
+    weighting: Weighting = "loss",
+    server_optimizer: optax.GradientTransformation | None = None,
+    server_step: float = 1.0,
+) -> Algorithm:
     r"""K of the available clients, drawn uniformly, train; the server adds the mean of their updates.
 
         x = x + (1/|S|) \sum_{i in S} u_i
 
-    With `weighting="update"` the mean is weighted by the clients' data. A round without participants changes nothing.
+    A round without participants changes nothing.
 
-    >>> fedavg().remembers
-    ()
+    Args:
+        weighting: How the clients' shares of the data enter; with "update" the mean is weighted by them.
+        server_optimizer: An optax transformation of the mean update, such as `optax.scale_by_adam()`; the server then
+            adds `server_step` times its result.
+        server_step: Used with a `server_optimizer` only.
+
+    >>> fedavg().obstacles_to_deployment()
+    ['it changes the local steps (direction)']
+    >>> fedavg(weighting="update").obstacles_to_deployment()
+    []
     """
-    direction, contribute = weighted(weighting)
+    numbers = server_numbers(server_optimizer, server_step)
+    init_server, step = make_server_step(server_optimizer)
 
-    def select(server: ModelOnly, available: jax.Array, facts: RoundFacts) -> Cohort:
-        del server
-        return uniform(available, facts)
+    def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
+        return step(server, mean_update(sums, weighting), sums.num > 0, facts)
 
-    def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
-        del facts
-        return ModelOnly(add(server.params, sums.fresh["update"], mean_share(sums, weighting)))
-
+    optimized = {} if server_optimizer is None else {"server_optimizer": describe(server_optimizer), **numbers}
     return Algorithm(
         name="fedavg",
-        init=keep_model,
-        select=select,
-        direction=direction,
-        contribute=contribute,
+        title="FedAvg",
+        paper="McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        init_server=init_server,
+        select=select_uniformly,
+        direction=weighted_direction(weighting),
+        contribute=UpdateUpload(weighted=weighting == "update"),
         merge=merge,
-        settings={"weighting": weighting},
+        settings={"weighting": weighting, **optimized},
+        numbers=numbers,
     )
 
 
-def mean_share(sums: Sums, weighting: Weighting) -> jax.Array:
-    """What turns the sum of the cohort's updates into their mean; 0 when nobody took part."""
-    share = sums.weight if weighting == "update" else sums.num
-    return jnp.where(sums.num > 0, 1.0 / jnp.where(sums.num > 0, share, 1.0), 0.0)
+def select_uniformly(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
+    """`select` of the algorithms that draw K of the available clients."""
+    del server
+    return uniform(available, facts)
+
+
+def mean_update(sums: Sums, weighting: Weighting) -> Params:
+    """Return the mean of the cohort's updates, weighted with `weighting="update"`; 0 when nobody took part."""
+    total = sums.weight if weighting == "update" else sums.num
+    share = jnp.where(sums.num > 0, 1.0 / jnp.where(sums.num > 0, total, 1.0), 0.0)
+    return scale(sums.fresh["update"], share)

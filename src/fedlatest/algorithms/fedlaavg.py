@@ -4,54 +4,73 @@ Yan et al., "Distributed Non-Convex Optimization with Sublinear Speedup under In
 Algorithm 2 (Algorithm 1 when there is one local step).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from fedlatest.algorithms.base import Algorithm, Cohort, ModelOnly, RoundFacts, Sums, add, keep_model
+from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, scale
 from fedlatest.algorithms.selection import oldest_first
-from fedlatest.algorithms.weighting import Weighting, weighted
+from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers
+from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
+from fedlatest.identity import describe
 
 
-def fedlaavg(*, weighting: Weighting = "loss", empty_round: Literal["step", "hold"] = "step") -> Algorithm:
-    r"""The K available clients absent longest train; the server steps along the average of everybody's latest update.
+def fedlaavg(
+    *,
+    weighting: Weighting = "loss",
+    empty_round: Literal["step", "hold"] = "step",
+    server_optimizer: optax.GradientTransformation | None = None,
+    server_step: float = 1.0,
+) -> Algorithm:
+    r"""The K available clients absent longest train; the server adds the average of all clients' latest updates.
 
         B_r = the K clients of C_r with the lowest R_i
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
         x   = x + u
 
-    With `weighting="update"` the updates are weighted by the clients' data, and N is the weight of all.
+    Args:
+        weighting: How the clients' shares of the data enter; with "update" the average is weighted by them.
+        empty_round: What happens when nobody takes part: "step" moves along u as in any other round, which is how the
+            paper is written; "hold" leaves the model unchanged.
+        server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
+            `server_step` times its result.
+        server_step: Used with a `server_optimizer` only.
 
-    `empty_round` says what happens when nobody takes part: "step" moves along u all the same, as the paper is written;
-    "hold" leaves the model where it is.
-
-    >>> fedlaavg().remembers
-    ('update',)
+    >>> sorted(fedlaavg().client_state(jnp.zeros(3)).remembered)
+    ['update']
     """
     if empty_round not in ("step", "hold"):
         raise ConfigError(f"empty_round={empty_round!r}: choose 'step' (the paper) or 'hold'")
-    direction, contribute = weighted(weighting)
+    numbers = server_numbers(server_optimizer, server_step)
+    init_server, step = make_server_step(server_optimizer)
 
-    def select(server: ModelOnly, available: jax.Array, facts: RoundFacts) -> Cohort:
+    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
         del server
         return oldest_first(available, facts)
 
-    def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
-        still = (sums.num == 0) if empty_round == "hold" else False
-        share = facts.total_weight if weighting == "update" else facts.num_clients
-        step = jnp.where(still, 0.0, 1.0 / share)
-        return ModelOnly(add(server.params, sums.total["update"], step))
+    def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
+        moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
+        everyone = facts.total_weight if weighting == "update" else facts.num_clients
+        average = scale(sums.total["update"], jnp.where(moves, 1.0 / everyone, 0.0))
+        return step(server, average, moves, facts)
 
+    optimized = {} if server_optimizer is None else {"server_optimizer": describe(server_optimizer), **numbers}
     return Algorithm(
         name="fedlaavg",
-        init=keep_model,
+        title="FedLaAvg",
+        paper=(
+            "Yan et al. 2020, Distributed Non-Convex Optimization with Sublinear Speedup under Intermittent Client "
+            "Availability"
+        ),
+        init_server=init_server,
         select=select,
-        direction=direction,
-        contribute=contribute,
+        direction=weighted_direction(weighting),
+        contribute=UpdateUpload(weighted=weighting == "update", remembered=True),
         merge=merge,
-        remembers=("update",),
         oldest_first=True,
-        settings={"weighting": weighting, "empty_round": empty_round},
+        settings={"weighting": weighting, "empty_round": empty_round, **optimized},
+        numbers=numbers,
     )

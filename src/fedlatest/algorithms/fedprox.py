@@ -2,15 +2,20 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
-from fedlatest.algorithms.base import Algorithm, ClientFacts, Contribution, Params, add, subtract
+from fedlatest.algorithms.base import Algorithm, ClientFacts
 from fedlatest.algorithms.fedavg import fedavg
-from fedlatest.algorithms.weighting import Weighting
+from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
 
 def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     """FedAvg with (mu/2) ||x_local - x||^2 added to the local loss; the weight w_i N does not scale that term.
+
+    Args:
+        mu: The proximal coefficient.
+        weighting: How the clients' shares of the data enter; see `fedavg`.
 
     >>> fedprox(mu=0.01).settings["mu"]
     0.01
@@ -18,12 +23,16 @@ def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     if not (math.isfinite(mu) and mu >= 0):
         raise ConfigError(f"mu={mu!r}: the proximal coefficient must be a finite number, 0 or larger")
     plain = fedavg(weighting=weighting)
+    return replace(
+        plain,
+        name="fedprox",
+        title="FedProx",
+        paper="Li et al. 2020, Federated Optimization in Heterogeneous Networks",
+        direction=replace(weighted_direction(weighting), pull=_proximal_coefficient),
+        settings={"mu": mu, **plain.settings},
+        numbers={"mu": mu},
+    )
 
-    def direction(
-        gradient: Params, local: Params, broadcast: Params, memory: Contribution, facts: ClientFacts
-    ) -> Params:
-        descent = plain.direction(gradient, local, broadcast, memory, facts)
-        return add(descent, subtract(local, broadcast), facts.numbers["mu"])
 
-    numbers = {"mu": mu}
-    return replace(plain, name="fedprox", direction=direction, settings={**numbers, **plain.settings}, numbers=numbers)
+def _proximal_coefficient(facts: ClientFacts) -> Any:
+    return facts.numbers["mu"]

@@ -13,4 +13,4 @@ def fedsgd(*, weighting: Weighting = "loss") -> Algorithm:
     >>> fedsgd().num_local_steps
     1
     """
-    return replace(fedavg(weighting=weighting), name="fedsgd", num_local_steps=1)
+    return replace(fedavg(weighting=weighting), name="fedsgd", title="FedSGD", num_local_steps=1)

@@ -1,58 +1,70 @@
-"""Naive: wait for everybody. Each client trains once per cycle on the same model; then the server steps once."""
+"""Naive: synchronous over all clients. Each client trains once per cycle on the same model, then the server steps."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedlatest.algorithms.base import Algorithm, Cohort, Params, RoundFacts, Sums, add, zeros_like
+from fedlatest.algorithms.base import (
+    Algorithm,
+    Cohort,
+    Params,
+    RoundFacts,
+    Sums,
+    UpdateUpload,
+    add,
+    zeros_like,
+)
 from fedlatest.algorithms.selection import uniform
-from fedlatest.algorithms.weighting import Weighting, weighted
+from fedlatest.algorithms.weighting import Weighting, weighted_direction
 
 
-class Waiting(NamedTuple):
-    """The model, what this cycle has gathered so far, and when the cycle began."""
+class CycleState(NamedTuple):
+    """The model, the updates collected in this cycle, and the round in which the cycle began."""
 
     params: Params
-    gathered: Params
-    num_gathered: jax.Array
+    collected: Params
+    num_collected: jax.Array
     cycle_start: jax.Array
 
 
 def naive(*, weighting: Weighting = "loss") -> Algorithm:
-    r"""K of the available clients that this cycle has not yet seen train on the cycle's model.
+    r"""K of the available clients that have not trained in this cycle train on the cycle's model.
 
-    Once all N are in:  x = x + (1/N) \sum_i u_i,  and a new cycle begins. Unbiased, and as slow as the slowest client.
+    After all N have trained once:  x = x + (1/N) \sum_i u_i,  and a new cycle begins. Unbiased, and as slow as the
+    least available client. It cannot be deployed: a cycle would never end if a client left for good.
 
-    >>> naive().name
-    'naive'
+    >>> naive().requires
+    ('fixed_clients',)
     """
-    direction, contribute = weighted(weighting)
 
-    def init(params: Params, num_clients: int) -> Waiting:
+    def init_server(params: Params, num_clients: int) -> CycleState:
         del num_clients
-        return Waiting(params, zeros_like(params), jnp.int32(0), jnp.int32(0))
+        return CycleState(params, zeros_like(params), jnp.int32(0), jnp.int32(0))
 
-    def select(server: Waiting, available: jax.Array, facts: RoundFacts) -> Cohort:
+    def select(server: CycleState, available: jax.Array, facts: RoundFacts) -> Cohort:
         return uniform(available & (facts.last_round < server.cycle_start), facts)
 
-    def merge(server: Waiting, sums: Sums, facts: RoundFacts) -> Waiting:
-        gathered = add(server.gathered, sums.fresh["update"])
-        num_gathered = server.num_gathered + sums.num
-        full = num_gathered == facts.num_clients
-        return Waiting(
-            params=add(server.params, gathered, jnp.where(full, 1.0 / facts.num_clients, 0.0)),
-            gathered=jax.tree.map(lambda x: jnp.where(full, 0.0, x), gathered),
-            num_gathered=jnp.where(full, 0, num_gathered),
-            cycle_start=jnp.where(full, facts.round + 1, server.cycle_start),
+    def merge(server: CycleState, sums: Sums, facts: RoundFacts) -> CycleState:
+        collected = add(server.collected, sums.fresh["update"])
+        num_collected = server.num_collected + sums.num
+        complete = num_collected == facts.num_clients
+        return CycleState(
+            params=add(server.params, collected, jnp.where(complete, 1.0 / facts.num_clients, 0.0)),
+            collected=jax.tree.map(lambda x: jnp.where(complete, 0.0, x), collected),
+            num_collected=jnp.where(complete, 0, num_collected),
+            cycle_start=jnp.where(complete, facts.round + 1, server.cycle_start),
         )
 
     return Algorithm(
         name="naive",
-        init=init,
+        title="Naive",
+        paper="the baseline of Yan et al. 2020",
+        init_server=init_server,
         select=select,
-        direction=direction,
-        contribute=contribute,
+        direction=weighted_direction(weighting),
+        contribute=UpdateUpload(weighted=weighting == "update"),
         merge=merge,
+        requires=("fixed_clients",),
         settings={"weighting": weighting},
     )

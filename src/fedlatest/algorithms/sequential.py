@@ -1,4 +1,4 @@
-"""Sequential SGD on pooled data: what training would do without a federation, the ideal line of the paper's figures."""
+"""Sequential SGD on pooled data: training without a federation, the ideal line of the paper's figures."""
 
 from dataclasses import replace
 
@@ -7,11 +7,13 @@ from fedlatest.algorithms.fedavg import fedavg
 
 
 def sequential() -> Algorithm:
-    """FedAvg on one client that holds everything, always there, with the cohort's batches put together.
+    """SGD on one client that holds all data and is always available, with the batches of a cohort put together.
 
-    A round does as many steps as a client would, each on K times the batch: the work of the cohort.
+    A round takes as many steps as a client would, each on a batch K times as large: the work of the cohort.
 
     >>> sequential().pooled
     True
     """
-    return replace(fedavg(weighting="none"), name="sequential", pooled=True, settings={})
+    return replace(
+        fedavg(weighting="none"), name="sequential", title="Sequential SGD", paper="", pooled=True, settings={}
+    )

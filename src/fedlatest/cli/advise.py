@@ -1,41 +1,24 @@
-"""`advise`: what the theorems say of a recipe, a trace or plain numbers."""
+"""`advise`: apply the paper's theorems to a recipe, a trace or given numbers."""
 
 import math
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.availability import Assumption, read_trace, trace
 from fedlatest.cli.app import app, out, use_device
-from fedlatest.cli.progress import LoadingBars
-from fedlatest.cli.run import find_recipe
 from fedlatest.errors import ConfigError
-from fedlatest.experiments import Experiment, FederationBuilder
-from fedlatest.experiments.estimates import estimate
-from fedlatest.simulation.experiment_spec import cohort_size
-from fedlatest.theory import Problem
-from fedlatest.theory.advice import Advice, Setting
-from fedlatest.theory.advice import advise as advise_on
+
+if TYPE_CHECKING:
+    from fedlatest.availability import Assumption
+    from fedlatest.theory import Problem
+    from fedlatest.theory.advice import Advice, TrainingSetting
 
 
-class Known(NamedTuple):
-    """A federation, where its E comes from, and what is known of the problem."""
-
-    setting: Setting
-    source: str
-    smoothness: float
-    problem: Problem | None
-    learning_rate: float | None
-    note: str = ""
-    guessed: frozenset[str] = frozenset()
-    """Names of the constants that are estimates."""
-
-
-class Given(NamedTuple):
-    """The constants that a user gave."""
+class Constants(NamedTuple):
+    """L, G, sigma and B as given by the user; None if not given."""
 
     smoothness: float | None
     gradient: float | None
@@ -43,29 +26,45 @@ class Given(NamedTuple):
     distance: float | None
 
 
+class AdviceInput(NamedTuple):
+    """What the theorems are applied to, and where the numbers come from."""
+
+    setting: "TrainingSetting"
+    source: str
+    """How E was obtained: given, measured, or measured on the repeated trace."""
+    smoothness: float
+    problem: "Problem | None"
+    """None if G, sigma and B are unknown."""
+    learning_rate: float | None
+    note: str = ""
+    estimated: frozenset[str] = frozenset()
+    """Names of the constants that are estimates."""
+
+
 @app.command()
 def advise(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe to advise on; or give numbers below.")] = None,
+    recipe: Annotated[str | None, typer.Argument(help="A recipe; without one, give the numbers below.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the recipe's data (or FEDLATEST_DATA).")] = None,
     clients: Annotated[int | None, typer.Option(help="N, the number of clients.")] = None,
-    cohort: Annotated[int | None, typer.Option(help="K, how many take part in a round.")] = None,
-    participation: Annotated[float | None, typer.Option(help="K / N, in place of K.")] = None,
-    e: Annotated[int | None, typer.Option("--e", help="E: all are here once in any E rounds.")] = None,
-    recorded: Annotated[Path | None, typer.Option("--trace", help="A trace (CSV) to measure E from.")] = None,
-    round_length: Annotated[float, typer.Option(help="Of a round, in the trace's unit of time.")] = 1.0,
+    cohort: Annotated[int | None, typer.Option(help="K, the number of clients in a cohort.")] = None,
+    participation: Annotated[float | None, typer.Option(help="K / N, instead of K.")] = None,
+    e: Annotated[int | None, typer.Option("--e", help="E: every client is available once in any E rounds.")] = None,
+    recorded: Annotated[Path | None, typer.Option("--trace", help="A trace (CSV) from which E is measured.")] = None,
+    round_length: Annotated[float, typer.Option(help="Length of a round, in the trace's unit of time.")] = 1.0,
     rounds: Annotated[int | None, typer.Option(help="T or R, the number of rounds.")] = None,
-    local_steps: Annotated[int | None, typer.Option(help="C, local steps a round.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="A step of yours to compare.")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="C, the number of local steps per round.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="A step size to compare with the theorem's.")] = None,
     smoothness: Annotated[float | None, typer.Option(help="L.")] = None,
     gradient: Annotated[float | None, typer.Option(help="G.")] = None,
     noise: Annotated[float | None, typer.Option(help="sigma.")] = None,
     distance: Annotated[float | None, typer.Option(help="B = f(x0) - f(x*).")] = None,
 ) -> None:
-    """What the theorems promise: E, the staleness bound, the step size, the bound and what to change."""
-    given = Given(smoothness, gradient, noise, distance)
-    least = {"--clients": clients, "--rounds": rounds, "--local-steps": local_steps}
-    for name, count in least.items():
+    """Show what the theorems promise: E, the staleness bound, the step size, the bound, and what to change."""
+    from fedlatest.theory.advice import advise as advise_on
+
+    constants = Constants(smoothness, gradient, noise, distance)
+    for name, count in {"--clients": clients, "--rounds": rounds, "--local-steps": local_steps}.items():
         if count is not None and count < 1:
             raise ConfigError(f"{name} {count}: must be at least 1")
     for name, size in {"--learning-rate": learning_rate, "--round-length": round_length}.items():
@@ -76,127 +75,153 @@ def advise(
                    "--trace": recorded, "--local-steps": local_steps}  # fmt: skip
         for name, value in numbers.items():
             if value is not None:
-                raise ConfigError(f"{name}: the recipe {recipe} says that; change it with --set KEY=VALUE")
+                raise ConfigError(f"{name}: is set by the recipe {recipe}; change it with --set KEY=VALUE")
         overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
-        known = _from_recipe(recipe, overrides, data, given, learning_rate)
+        known = _from_recipe(recipe, overrides, data, constants, learning_rate)
     else:
         if settings or data:
-            raise ConfigError("--set, --data: are about a recipe; name one, or leave them out")
+            raise ConfigError("--set, --data: need a recipe; name one, or leave them out")
         known = _from_numbers(
-            clients, (cohort, participation), e, recorded, round_length, rounds, local_steps or 1, learning_rate, given
-        )
+            clients, (cohort, participation), e, recorded, round_length, rounds, local_steps or 1, learning_rate,
+            constants,
+        )  # fmt: skip
     advice = advise_on(
         known.setting, smoothness=known.smoothness, problem=known.problem, learning_rate=known.learning_rate
     )
     out.print(_table(known, advice))
-    for sentence in [*([known.note] if known.note else []), *advice.words]:
+    for sentence in [*([known.note] if known.note else []), *advice.sentences]:
         out.print(Text(sentence), soft_wrap=True)
     if known.problem is None:
-        out.print("The bound needs G, sigma and B: give --gradient, --noise and --distance.")
+        out.print("To compute the bound, give G, sigma and B with --gradient, --noise and --distance.")
 
 
 def _from_recipe(
-    name: str, overrides: list[str], data: Path | None, given: Given, learning_rate: float | None
-) -> Known:
+    name: str, overrides: list[str], data: Path | None, constants: Constants, learning_rate: float | None
+) -> AdviceInput:
+    """Measure E on a recipe's availability, and estimate the constants that are not given."""
+    from fedlatest.cli.progress import LoadingBars
+    from fedlatest.cli.run import find_recipe
+    from fedlatest.experiments import FederationBuilder
+    from fedlatest.experiments.estimates import estimate
+    from fedlatest.theory import Problem
+    from fedlatest.theory.advice import TrainingSetting
+
     experiments = find_recipe(name).experiments(overrides)
-    experiment: Experiment = next((x for x in experiments if x.values["algorithm"] == "fedlaavg"), experiments[0])
+    experiment = next((each for each in experiments if each.values["algorithm"] == "fedlaavg"), experiments[0])
     if experiment.values["algorithm"] != "fedlaavg":
         raise ConfigError(f"algorithm={experiment.values['algorithm']}: the theorems are about fedlaavg")
     use_device("cpu")
     with LoadingBars() as loading:
         builder = FederationBuilder(find_recipe(name).load(data, on_progress=loading.update))
     spec = experiment.spec(builder)
-    found = spec.availability.assumption(spec.rounds)
-    guess = estimate(spec)
-    problem = Problem(*(own if own is not None else guessed for own, guessed in zip(given, guess.problem, strict=True)))
-    setting = Setting(
-        spec.federation.num_clients,
-        spec.training.cohort_size,
-        _measured_e(found, f"recipe {name}"),
-        spec.rounds,
-        spec.training.num_local_steps,
+    assumption = spec.availability.assumption(spec.rounds)
+    estimates = estimate(spec)
+    problem = Problem(
+        *(estimated if given is None else given for given, estimated in zip(constants, estimates.problem, strict=True))
     )
-    guessed = frozenset(name for name, own in given._asdict().items() if own is None)
-    note = guess.describe(guessed) if guessed else ""
-    step = spec.training.learning_rate if learning_rate is None else learning_rate
-    return Known(setting, "measured", problem.smoothness, problem, step, note, guessed)
+    setting = TrainingSetting(
+        spec.federation.num_clients,
+        spec.cohort_size,
+        _measured_e(assumption, f"recipe {name}"),
+        spec.rounds,
+        spec.num_local_steps,
+    )
+    estimated = frozenset(constant for constant, given in constants._asdict().items() if given is None)
+    note = estimates.describe(estimated) if estimated else ""
+    step = experiment.values["learning_rate"] if learning_rate is None else learning_rate
+    return AdviceInput(setting, "measured", problem.smoothness, problem, step, note, estimated)
 
 
 def _from_numbers(
     clients: int | None,
-    who: tuple[int | None, float | None],
+    cohort_or_participation: tuple[int | None, float | None],
     e: int | None,
     recorded: Path | None,
     round_length: float,
     rounds: int | None,
     local_steps: int,
     learning_rate: float | None,
-    given: Given,
-) -> Known:
+    constants: Constants,
+) -> AdviceInput:
+    """Combine the given numbers; with a trace, E and the missing counts are measured from it."""
+    from fedlatest.simulation.experiment_spec import cohort_size
+    from fedlatest.theory import Problem
+    from fedlatest.theory.advice import TrainingSetting
+
     if e is not None and recorded is not None:
         raise ConfigError("--e, --trace: give E or a trace to measure it from, not both")
     if e is None and recorded is None:
         raise ConfigError(
-            "E is unknown: Assumption 4 wants everybody here once in any E rounds; give --e, or a --trace to measure it"
+            "E is unknown: Assumption 4 requires that every client is available at least once in any E rounds; "
+            "give --e, or a --trace to measure it"
         )
     source = "given"
     if recorded is not None:
-        intervals = read_trace(recorded)
-        if clients is None:
-            clients = 1 + max((interval.client for interval in intervals), default=0)
-        length = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
-        rounds = length if rounds is None else rounds
-        model = trace(intervals, num_clients=clients, round_length=round_length, wrap=rounds > length)
-        e = _measured_e(model.assumption(rounds), f"trace {recorded}")
-        source = "measured, repeated" if rounds > length else "measured"
+        clients, rounds, e, source = _measure_trace(recorded, clients, rounds, round_length)
     if clients is None or rounds is None or e is None:
         missing = "--clients" if clients is None else "--rounds"
-        raise ConfigError(f"{missing}: is missing; give it, or a recipe or a trace that says it")
-    if given.smoothness is None:
-        raise ConfigError("L is unknown: give --smoothness, or a recipe, whose model and data it is estimated from")
-    rest = given[1:]
-    if None in rest and any(value is not None for value in rest):
+        raise ConfigError(f"{missing}: is missing; give it, or a recipe or a trace that determines it")
+    if constants.smoothness is None:
+        raise ConfigError("L is unknown: give --smoothness, or a recipe whose model and data it is estimated from")
+    others = constants[1:]
+    if None in others and any(value is not None for value in others):
         raise ConfigError("--gradient, --noise, --distance: the bound needs all three")
-    problem = None if None in rest else Problem(*(float(value) for value in given if value is not None))
-    setting = Setting(clients, cohort_size(clients, *who), e, rounds, local_steps)
-    return Known(setting, source, given.smoothness, problem, learning_rate)
+    problem = None if None in others else Problem(*(float(value) for value in constants if value is not None))
+    setting = TrainingSetting(clients, cohort_size(clients, *cohort_or_participation), e, rounds, local_steps)
+    return AdviceInput(setting, source, constants.smoothness, problem, learning_rate)
 
 
-def _measured_e(found: Assumption, where: str) -> int:
-    if found.smallest_e is None:
-        never = found.never_available
+def _measure_trace(
+    path: Path, clients: int | None, rounds: int | None, round_length: float
+) -> tuple[int, int, int, str]:
+    """Return the number of clients, the number of rounds, E and the source of E for a trace.
+
+    The trace is repeated if it is shorter than the given number of rounds.
+    """
+    from fedlatest.availability import read_trace, trace
+
+    intervals = read_trace(path)
+    if clients is None:
+        clients = 1 + max((interval.client for interval in intervals), default=0)
+    length = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
+    rounds = length if rounds is None else rounds
+    model = trace(intervals, num_clients=clients, round_length=round_length, wrap=rounds > length)
+    e = _measured_e(model.assumption(rounds), f"trace {path}")
+    return clients, rounds, e, "measured, repeated" if rounds > length else "measured"
+
+
+def _measured_e(assumption: "Assumption", subject: str) -> int:
+    """Return E; raise ConfigError if a client is never available, so that Assumption 4 holds with no E."""
+    if assumption.smallest_e is None:
+        never = assumption.never_available
         others = f" and {never.size - 1} others are" if never.size > 1 else " is"
         raise ConfigError(
-            f"{where}: Assumption 4 fails, client {never[0]}{others} never available in {found.horizon} rounds; "
-            "no E makes it hold. Leave such clients out, or plan more rounds"
+            f"{subject}: Assumption 4 fails, client {never[0]}{others} never available in {assumption.horizon} rounds; "
+            "remove such clients, or use more rounds"
         )
-    return found.smallest_e
+    return assumption.smallest_e
 
 
-def _source(known: Known, name: str) -> str:
-    return "estimated" if name in known.guessed else "given"
-
-
-def _table(known: Known, advice: Advice) -> Table:
+def _table(known: AdviceInput, advice: "Advice") -> Table:
     setting = known.setting
-    table = Table("what", "symbol", box=None, header_style="bold", pad_edge=False)
+    table = Table("quantity", "symbol", box=None, header_style="bold", pad_edge=False)
     table.add_column("value", justify="right")
-    table.add_column("from")
+    table.add_column("source")
     rows = [
         ("clients", "N", f"{setting.num_clients:,}", ""),
-        ("participants a round", "K", f"{setting.cohort_size:,}", ""),
+        ("cohort size", "K", f"{setting.cohort_size:,}", ""),
         ("rounds, local steps", "R, C", f"{setting.rounds:,}, {setting.num_local_steps}", ""),
-        ("all are here once in", "E", f"{setting.smallest_e:,}", known.source),
+        ("every client is available once in", "E", f"{setting.smallest_e:,}", known.source),
         ("staleness bound", "I", f"{advice.staleness:,}", "Lemma 1"),
-        ("rounds for the speed-up", "", f"{advice.needed_rounds:,}", "Theorem 4"),
-        ("  are there so many", "", "yes" if setting.rounds >= advice.needed_rounds else "no", ""),
+        ("rounds needed for the speed-up", "", f"{advice.needed_rounds:,}", "Theorem 4"),
+        ("  enough rounds", "", "yes" if setting.rounds >= advice.needed_rounds else "no", ""),
         ("smoothness", "L", f"{known.smoothness:.4g}", _source(known, "smoothness")),
         ("step size", "gamma", f"{advice.step.learning_rate:.4g}", "Theorem 4" if advice.step.allowed else "1/(4L)"),
-        ("  is the formula's within 1/(4L)", "", "yes" if advice.step.allowed else "no", ""),
+        ("  formula's step within 1/(4L)", "", "yes" if advice.step.allowed else "no", ""),
     ]
     if known.problem is not None and advice.bound is not None:
-        rest = known.problem
-        constants = f"{rest.gradient:.3g}, {rest.noise:.3g}, {rest.distance:.3g}"
+        problem = known.problem
+        constants = f"{problem.gradient:.3g}, {problem.noise:.3g}, {problem.distance:.3g}"
         sources = dict.fromkeys(_source(known, name) for name in ("gradient", "noise", "distance"))
         rows.append(("gradient, noise, distance", "G, s, B", constants, " and ".join(sources)))
         rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", "Theorem 4"))
@@ -204,3 +229,7 @@ def _table(known: Known, advice: Advice) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _source(known: AdviceInput, name: str) -> str:
+    return "estimated" if name in known.estimated else "given"

@@ -21,7 +21,7 @@ def audit(
 
     ledger = find_ledger(job)
     found = look(ledger, [open_store(folder) for folder in store] if store else find_stores(ledger))
-    out.print(f"{ledger}: {found.round} rounds, epoch {found.epoch}, {found.num_members} clients", soft_wrap=True)
+    out.print(f"{ledger}: {found.round} rounds, epoch {found.epoch}, {found.num_clients} clients", soft_wrap=True)
     if found.memory == "none":
         out.print("the algorithm remembers nothing: there is no sum to prove")
         return
@@ -38,7 +38,7 @@ def audit(
     elif found.holds:
         out.print("the sum equals the updates, to the last bit", style="green")
     else:
-        err.print(f"the sum is off by {found.off} units", style="red")
+        err.print(f"the sum is off by {found.max_difference} units", style="red")
     if not found.holds:
         raise typer.Exit(1)
 

@@ -1,30 +1,44 @@
-"""`report`: one web page of runs."""
+"""The command `report`: one HTML page about some runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedlatest.cli.app import app, out
-from fedlatest.report import RunRecord, read_published, read_runs, write_page
-from fedlatest.report.page import TITLE
-from fedlatest.reproduction.papers import Judged, judge
+
+if TYPE_CHECKING:
+    from fedlatest.report import RunRecord
+    from fedlatest.reproduction.papers import Judgement
 
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")],
-    to: Annotated[Path, typer.Option("--out", help="The page: a name that ends in .html.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="What the page is about.")] = TITLE,
-    published: Annotated[Path | None, typer.Option(help="Published histories (CSV), to draw and compare.")] = None,
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain run folders.")],
+    to: Annotated[Path, typer.Option("--out", help="File to write; its name ends in .html.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    published: Annotated[Path | None, typer.Option(help="Published histories (CSV) to draw and compare.")] = None,
 ) -> None:
-    """Make one web page of runs, with interactive charts; it needs no network and no server."""
+    """Write an HTML page with interactive charts of some runs; it needs neither network nor server."""
+    from fedlatest.report import read_published, read_runs
+    from fedlatest.report.page import TITLE
+    from fedlatest.reproduction.papers import judge
+
     runs = read_runs(folders)
-    write_report(runs, to, judge(runs, read_published(published) if published else {}), title=title)
+    write_report(runs, to, judge(runs, read_published(published) if published else {}), title=title or TITLE)
 
 
-def write_report(runs: Sequence[RunRecord], to: Path, judged: Judged, *, title: str) -> None:
-    """Write the page with the claims that the runs bear on, and say where it is."""
+def write_report(runs: "Sequence[RunRecord]", to: Path, judged: "Judgement", *, title: str) -> None:
+    """Write the page and print its path and size.
+
+    Args:
+        runs: The runs.
+        to: The file to write.
+        judged: The judged claims and the published curves of these runs.
+        title: Title of the page.
+    """
+    from fedlatest.report import write_page
+
     page = write_page(list(runs), to, claims=judged.claims, published=judged.published, title=title)
     out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)

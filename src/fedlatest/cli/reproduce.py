@@ -1,84 +1,73 @@
-"""`reproduce`: every figure of a paper, with one command."""
+"""`reproduce`: run the experiments behind the paper's figures, draw the figures and judge the paper's claims."""
 
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import jax
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from fedlatest.cli.app import app, err, out, use_device
-from fedlatest.cli.progress import BatchBars, GracefulStop, LoadingBars, format_duration
-from fedlatest.cli.report import write_report
-from fedlatest.cli.run import check_is_no_run, show_notes
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.experiments import Experiment, FederationBuilder
-from fedlatest.experiments.parallel_runs import (
-    Batch,
-    BatchProgress,
-    default_workers,
-    group_by_program,
-    run_batches,
-    run_batches_in_processes,
-)
-from fedlatest.report import Claim, PublishedCurve, RunRecord, read_published, read_runs, write_claims
-from fedlatest.reproduction.figure import Figure
-from fedlatest.reproduction.papers import REPRODUCTIONS, Reproduction, draw, experiments_of, judge
-from fedlatest.runs import RunFolder
+
+if TYPE_CHECKING:
+    from fedlatest.experiments import Experiment
+    from fedlatest.experiments.parallel_runs import BatchProgress
+    from fedlatest.report import Claim, PublishedCurve, RunRecord
+    from fedlatest.reproduction.figure import Figure
+    from fedlatest.reproduction.papers import Judgement, Reproduction
 
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="mnist: the paper's convex task; sentiment140: the other.")],
-    figure: Annotated[list[str] | None, typer.Option(help="Only this figure; may be given several times.")] = None,
+    paper: Annotated[str, typer.Argument(help="mnist (the convex task) or sentiment140 (the non-convex task).")],
+    figure: Annotated[list[str] | None, typer.Option(help="Only this figure; can be given several times.")] = None,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 .. N-1.")] = 1,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds; the paper's if not given.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds (default: the paper's).")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
-    published: Annotated[Path | None, typer.Option(help="The published histories (CSV), to draw and compare.")] = None,
-    to: Annotated[Path | None, typer.Option("--out", help="Where runs, figures and report go.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or gpu; JAX's choice if not given.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes on a CPU; one a core if not given.")] = None,
+    published: Annotated[Path | None, typer.Option(help="CSV of the published histories, to draw and compare.")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Folder for runs, figures and report.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu (default: JAX's choice).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core).")] = None,
 ) -> None:
-    """Run what a paper's figures need, draw them, and judge its claims.
+    """Run what the paper's figures need, draw them, and judge its claims.
 
-    What is finished is reused, what was cut goes on where it was.
+    Finished runs are reused, and interrupted runs continue from their last checkpoint.
     """
+    from fedlatest.cli.progress import format_duration
+    from fedlatest.cli.run import check_is_no_run
+    from fedlatest.experiments.parallel_runs import default_workers
+    from fedlatest.report import read_published
+    from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_for, judge
+
     if paper not in REPRODUCTIONS:
         raise ConfigError(f"{paper}: unknown; choose one of {', '.join(REPRODUCTIONS)}")
     for name, number in (("seeds", seeds), ("rounds", rounds), ("workers", workers)):
         if number is not None and number < 1:
             raise ConfigError(f"--{name} {number}: must be at least 1")
     reproduction = REPRODUCTIONS[paper]
-    figures = reproduction.chosen(figure or [])
+    figures = reproduction.select_figures(figure or [])
     histories = read_published(published) if published else {}
-    experiments = experiments_of(figures, rounds=rounds)
+    experiments = experiments_for(figures, rounds=rounds)
     root = to or Path("runs") / f"reproduce-{paper}-{experiments[0].values['rounds']}x{seeds}"
     check_is_no_run(root, "a reproduction")
-    begun, numbers = time.monotonic(), list(range(seeds))
-    missing = [experiment for experiment in experiments if not _finished(experiment, root / experiment.name, numbers)]
+    started, seed_numbers = time.monotonic(), list(range(seeds))
+    missing = [each for each in experiments if not _is_complete(each, root / each.name, seed_numbers)]
     if missing:
         use_device(device)
-        _run(reproduction, missing, root, numbers, data, workers or default_workers())
+        _run(reproduction, missing, root, seed_numbers, data, workers or default_workers())
     runs = {record.path.name: record for record in _finished_runs([root / each.name for each in experiments])}
-    judged = judge(runs.values(), histories)
-    drawn = _draw(figures, runs, root / "figures", judged.published)
-    show_claims(judged.claims)
-    if not judged.claims:
-        out.print("claims: none could be judged; they are about runs of the paper's number of rounds")
-    write_claims(judged.claims, root / "claims.md")
-    out.print(f"claims: {write_claims(judged.claims, root / 'claims.csv')}", soft_wrap=True)
-    out.print(f"{len(drawn)} figures, each as PNG and PDF: {root / 'figures'}", soft_wrap=True)
-    write_report(list(runs.values()), root / "report.html", judged, title=reproduction.title)
-    took = format_duration(time.monotonic() - begun)
-    out.print(f"{len(missing)} of {len(experiments)} runs were made now; all in {took}", highlight=False)
+    judgement = judge(runs.values(), histories)
+    _write_results(reproduction, figures, runs, judgement, root)
+    elapsed = format_duration(time.monotonic() - started)
+    out.print(f"{len(missing)} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
 
 
-def show_claims(claims: Sequence[Claim]) -> None:
-    """Claims as tables, a group each."""
+def show_claims(claims: Sequence["Claim"]) -> None:
+    """Print the claims, one table per group."""
     colours = {True: "green", False: "bold red", None: "dim"}
     for group in dict.fromkeys(claim.group for claim in claims):
         table = Table(
@@ -92,14 +81,21 @@ def show_claims(claims: Sequence[Claim]) -> None:
 
 
 def _run(
-    reproduction: Reproduction,
-    experiments: Sequence[Experiment],
+    reproduction: "Reproduction",
+    experiments: Sequence["Experiment"],
     root: Path,
     seeds: list[int],
     data: Path | None,
     num_workers: int,
 ) -> None:
-    """Run what is missing: side by side on an accelerator, in processes on a CPU."""
+    """Run the experiments: batched in compiled programs on an accelerator, in several processes on a CPU."""
+    import jax
+
+    from fedlatest.cli.progress import BatchBars, GracefulStop, LoadingBars
+    from fedlatest.cli.run import show_notes
+    from fedlatest.experiments import FederationBuilder
+    from fedlatest.experiments.parallel_runs import Batch, group_by_program, run_batches, run_batches_in_processes
+
     with LoadingBars() as loading:
         builder = FederationBuilder(reproduction.load(data, on_progress=loading.update))
     for experiment in experiments:
@@ -108,32 +104,60 @@ def _run(
     folders = [root / experiment.name for experiment in experiments]
     accelerated = jax.default_backend() != "cpu"
     if accelerated:
-        jobs = group_by_program(experiments, folders, builder)
+        batches = group_by_program(experiments, folders, builder)
     else:
-        jobs = [Batch((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
-    with GracefulStop() as stop, BatchBars(jobs) as bars:
+        batches = [Batch((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
+    with GracefulStop() as stop, BatchBars(batches) as bars:
 
-        def hear(news: BatchProgress) -> None:
-            bars.update(news)
-            for name, reason in news.diverged.items():
+        def on_progress(progress: "BatchProgress") -> None:
+            bars.update(progress)
+            for name, reason in progress.diverged.items():
                 err.print(Text(f"{name}: {reason}", style="yellow"), soft_wrap=True)
             if stop.requested:
                 raise KeyboardInterrupt
 
         try:
             if accelerated:
-                run_batches(jobs, builder, seeds, hear)
+                run_batches(batches, builder, seeds, on_progress)
             else:
-                run_batches_in_processes(jobs, partial(reproduction.load, data), seeds, hear, num_workers=num_workers)
+                run_batches_in_processes(
+                    batches, partial(reproduction.load, data), seeds, on_progress, num_workers=num_workers
+                )
         except KeyboardInterrupt:
-            err.print(f"stopped; the same command goes on from there ({root})", soft_wrap=True)
+            err.print(f"stopped; run the same command again to continue (runs are in {root})", soft_wrap=True)
             raise typer.Exit(130) from None
 
 
+def _write_results(
+    reproduction: "Reproduction",
+    figures: Sequence["Figure"],
+    runs: Mapping[str, "RunRecord"],
+    judgement: "Judgement",
+    root: Path,
+) -> None:
+    """Draw the figures, print and write the claims, and write the report."""
+    from fedlatest.cli.report import write_report
+    from fedlatest.report import write_claims
+
+    drawn = _draw(figures, runs, root / "figures", judgement.published)
+    show_claims(judgement.claims)
+    if not judgement.claims:
+        out.print("claims: none could be judged; they need runs with the paper's number of rounds")
+    write_claims(judgement.claims, root / "claims.md")
+    out.print(f"claims: {write_claims(judgement.claims, root / 'claims.csv')}", soft_wrap=True)
+    out.print(f"{len(drawn)} figures, each as PNG and PDF: {root / 'figures'}", soft_wrap=True)
+    write_report(list(runs.values()), root / "report.html", judgement, title=reproduction.title)
+
+
 def _draw(
-    figures: Sequence[Figure], runs: Mapping[str, RunRecord], folder: Path, published: Mapping[Path, PublishedCurve]
+    figures: Sequence["Figure"],
+    runs: Mapping[str, "RunRecord"],
+    folder: Path,
+    published: Mapping[Path, "PublishedCurve"],
 ) -> set[str]:
-    """Draw what can be drawn; says which pictures there are now."""
+    """Draw the figures that can be drawn; return the names of the files without suffix."""
+    from fedlatest.reproduction.papers import draw
+
     drawn: set[str] = set()
     for figure in figures:
         try:
@@ -143,25 +167,34 @@ def _draw(
     return drawn
 
 
-def _finished(experiment: Experiment, path: Path, seeds: list[int]) -> bool:
-    """Whether a run is there already; another one in its place is an error."""
+def _is_complete(experiment: "Experiment", path: Path, seeds: list[int]) -> bool:
+    """Return whether a run has finished or diverged.
+
+    Raises:
+        RunFolderError: If the folder holds a run with another configuration.
+    """
+    from fedlatest.runs import RunFolder
+
     folder = RunFolder(path)
     if not folder.exists:
         return False
     manifest = folder.manifest
-    there = {**manifest["config"]["recipe"], "seeds": manifest["seeds"]}
+    existing = {**manifest["config"]["recipe"], "seeds": manifest["seeds"]}
     wanted = {**experiment.values, "seeds": seeds}
     for key in wanted:
-        if there.get(key) != wanted[key]:
+        if existing.get(key) != wanted[key]:
             raise RunFolderError(
-                f"{path}: holds a run of another configuration ({key} was {there.get(key)!r}, now {wanted[key]!r}); "
-                "choose another --out"
+                f"{path}: holds a run with another configuration "
+                f"({key} was {existing.get(key)!r}, now {wanted[key]!r}); choose another --out"
             )
     return manifest["status"] in ("finished", "diverged")
 
 
-def _finished_runs(folders: Sequence[Path]) -> list[RunRecord]:
+def _finished_runs(folders: Sequence[Path]) -> list["RunRecord"]:
+    from fedlatest.report import read_runs
+    from fedlatest.runs import RunFolder
+
     finished = [path for path in folders if RunFolder(path).finished]
     if not finished:
-        raise RunFolderError("every run diverged; there is nothing to draw")
+        raise RunFolderError("all runs diverged; there is nothing to draw")
     return read_runs(finished)

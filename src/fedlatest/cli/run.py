@@ -127,7 +127,7 @@ def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path
             def on_progress(progress: "Progress", replaced: list[Path] = replaced) -> None:
                 # The first run has passed all checks: remove the old runs now, so that --resume works after a stop.
                 while replaced:
-                    RunFolder(replaced.pop()).empty()
+                    RunFolder(replaced.pop()).remove_run()
                 bars.update(progress)
                 if stop.requested:
                     raise KeyboardInterrupt
@@ -147,7 +147,7 @@ def _check_folders(root: Path, folders: list[Path], *, replace_or_resume: bool) 
         check_is_no_run(root, "this recipe")
     for folder in map(RunFolder, folders):
         if folder.exists and not replace_or_resume:
-            folder.refuse()
+            folder.raise_exists()
 
 
 def _show(folders: list[Path], figure: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.files import release_lock, take_lock, write_text
+from fedlatest.files import acquire_lock, release_lock, write_text
 
 _MANIFEST = "deployment.json"
 _MAY_CHANGE = ("rounds", "chaos")  # with --resume
@@ -46,7 +46,7 @@ def _held(folder: Path) -> Iterator[None]:
     lock = folder.absolute().parent / f".{folder.name}.lock"
     lock.touch()
     try:
-        descriptor = take_lock(lock)
+        descriptor = acquire_lock(lock)
     except BlockingIOError:
         raise RunFolderError(f"{folder}: another `deploy local` is at work here; wait for it") from None
     try:

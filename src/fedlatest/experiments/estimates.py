@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlatest.simulation import ExperimentSpec
-from fedlatest.simulation.local_training import batch_rows, place
+from fedlatest.simulation.local_training import batch_rows, put_on_device
 from fedlatest.simulation.storage import expand
 from fedlatest.streams import Purpose, bits
 from fedlatest.theory import Problem
@@ -48,11 +48,11 @@ class Estimates(NamedTuple):
 
 def estimate(spec: ExperimentSpec) -> Estimates:
     """Estimate L, G, sigma and B at the initial model, from at most NUM_CLIENTS evenly spaced clients."""
-    samples = place(spec.federation)
+    samples = put_on_device(spec.federation)
     number = min(NUM_CLIENTS, spec.federation.num_clients)
     chosen = np.unique(np.linspace(0, spec.federation.num_clients - 1, number).round().astype(np.int32))
     params = spec.model.init(jax.random.key(bits(spec.seeds[0], Purpose.INITIAL_MODEL)))
-    batch_size, seed = spec.training.batch_size, jnp.uint32(spec.seeds[0])
+    batch_size, seed = spec.batch_size, jnp.uint32(spec.seeds[0])
 
     def loss(params: Any, client: jax.Array, rows: jax.Array) -> jax.Array:
         """f_i on some rows of client i: w_i N times their mean loss, scaled as in the paper."""

@@ -1,7 +1,7 @@
 """Example 1 simulated with the same algorithms and round function as every run: two clients, one parameter."""
 
 import math
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import alternating
 from fedlatest.errors import ConfigError
-from fedlatest.simulation.iterates import Follow, equal_clients, follower, params_of
-from fedlatest.simulation.rounds import Lane, Rules, start
+from fedlatest.simulation.iterates import equal_clients, observe_params, observe_rounds
+from fedlatest.simulation.rounds import Program, Trial, initial_state
 from fedlatest.theory import Example1
 
 MAX_ROUNDS = 10**6
@@ -42,15 +42,16 @@ def simulate_example1(
     if not 1 <= rounds <= MAX_ROUNDS:
         raise ConfigError(f"rounds={rounds}: must be in 1 .. {MAX_ROUNDS}")
     with jax.enable_x64(True):
-        rules, follow = _program(algorithm)
-        lane = Lane(
+        program = _program(algorithm)
+        trial = Trial(
             jnp.uint32(0),
             alternating([True, False], t1=example.t1, t2=example.t2),
             jnp.float64(learning_rate),
-            {name: jnp.float64(number) for name, number in {**rules.algorithm.numbers, **numbers}.items()},
+            {name: jnp.float64(number) for name, number in {**program.algorithm.numbers, **numbers}.items()},
         )
-        state = start(rules, jnp.float64(x0), num_clients=2)
-        _, iterates, _ = follow(equal_clients(np.array([example.e1, example.e2], float), 2), lane, state, rounds)
+        state = initial_state(program, jnp.float64(x0), num_clients=2)
+        data = equal_clients(np.array([example.e1, example.e2], float), 2)
+        _, iterates, _ = observe_rounds(program, data, trial, state, rounds, observe_params)
     return np.asarray(iterates)
 
 
@@ -125,13 +126,11 @@ def _enough_periods(example: Example1, learning_rate: float) -> int:
     return max(2 * OBSERVED_PERIODS, min(math.ceil(max(2 * forgotten, 50)), MAX_ROUNDS // (4 * example.period)))
 
 
-@cache
-def _program(algorithm: str) -> tuple[Rules, Follow]:
-    """Compile a round of one local step on one sample, with every available client in the cohort."""
-    rules = Rules(
+def _program(algorithm: str) -> Program:
+    """Return the program of one local step on one sample, with every available client in the cohort."""
+    return Program(
         ALGORITHMS[algorithm](), loss=_squared_distance, cohort_size=2, num_steps=1, batch_size=1, clients_at_once=2
     )
-    return rules, follower(rules, params_of)
 
 
 def _squared_distance(x: jax.Array, means: jax.Array, labels: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
 from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
-from fedlatest.simulation import ExperimentSpec, Result, Training, simulate_spec
+from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.experiment_spec import cohort_size
 
 Data = Samples | TweetSet
@@ -85,12 +85,10 @@ class Experiment:
             model=build_component("model", values, **built.sizes),
             algorithm=build_component("algorithm", values),
             availability=build_component("availability", values, clients=built.clients),
-            training=Training(
-                cohort_size(built.federation.num_clients, None, values["participation"]),
-                values["local_steps"],
-                values["batch_size"],
-                values["learning_rate"],
-            ),
+            cohort_size=cohort_size(built.federation.num_clients, None, values["participation"]),
+            num_local_steps=values["local_steps"],
+            batch_size=values["batch_size"],
+            learning_rate=values["learning_rate"],
             loss=built.loss,
             rounds=values["rounds"],
             evaluate_every=values["evaluate_every"],

@@ -108,7 +108,7 @@ def group_by_program(
     Returns:
         One batch per program, in the order in which the programs first appear.
     """
-    programs = {experiment.name: experiment.spec(builder).program for experiment in experiments}
+    programs = {experiment.name: experiment.spec(builder).batch_key for experiment in experiments}
     numbers = {program: number for number, program in enumerate(dict.fromkeys(programs.values()))}
     pairs = sorted(zip(experiments, folders, strict=True), key=lambda pair: numbers[programs[pair[0].name]])
     return [

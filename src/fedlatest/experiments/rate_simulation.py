@@ -13,7 +13,6 @@ the objective hardly depends on N.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -24,9 +23,9 @@ import numpy.typing as npt
 from fedlatest.algorithms import fedlaavg
 from fedlatest.availability import diurnal
 from fedlatest.errors import ConfigError
-from fedlatest.simulation.iterates import Follow, equal_clients, follower
+from fedlatest.simulation.iterates import equal_clients, observe_rounds
 from fedlatest.simulation.local_training import DeviceData
-from fedlatest.simulation.rounds import Lane, Rules, State, start
+from fedlatest.simulation.rounds import Program, State, Trial, initial_state
 from fedlatest.theory import Bound, Problem, needed_rounds, staleness_bound, step_size, theorem3
 
 Kind = Literal["logcosh", "quadratic"]
@@ -121,14 +120,14 @@ class Exponents(NamedTuple):
 def simulate_rate(setting: RateSetting, seeds: Sequence[int] = (0,)) -> RatePoint:
     """Simulate a setting for some seeds in float64 and compute the bound of Theorem 3 for it."""
     with jax.enable_x64(True):
-        rules, follow = _program(setting.num_clients, setting.kind)
+        program, observe = _program(setting.num_clients, setting.kind)
         samples, centres = _clients(setting)
         pattern = diurnal(np.arange(setting.num_clients) % 2 == 0, period=setting.period)
         squared, largest, staleness = [], 0.0, 0
         for seed in seeds:
-            lane = Lane(jnp.uint32(seed), pattern, jnp.float64(setting.learning_rate), {})
-            state = start(rules, jnp.full(DIMENSIONS, START, jnp.float64), setting.num_clients)
-            _, looked, record = follow(samples, lane, state, setting.rounds)
+            trial = Trial(jnp.uint32(seed), pattern, jnp.float64(setting.learning_rate), {})
+            state = initial_state(program, jnp.full(DIMENSIONS, START, jnp.float64), setting.num_clients)
+            _, looked, record = observe_rounds(program, samples, trial, state, setting.rounds, observe)
             squared.append(looked["global"][:-1].mean())
             largest = max(largest, float(looked["local"][:-1].max()))
             staleness = max(staleness, int(record.max_staleness.max()))
@@ -161,9 +160,8 @@ def _loss_and_slope(kind: Kind) -> tuple[Callable[[Any], Any], Callable[[Any], A
     return lambda z: jnp.logaddexp(z, -z) - math.log(2), jnp.tanh
 
 
-@cache
-def _program(num_clients: int, kind: Kind) -> tuple[Rules, Follow]:
-    """Compile a round of Algorithm 1: one local step on one sample."""
+def _program(num_clients: int, kind: Kind) -> tuple[Program, Callable[[DeviceData, State], Any]]:
+    """Return the program of Algorithm 1 (one local step on one sample), and what is measured in every round."""
     per_coordinate, slope = _loss_and_slope(kind)
 
     def loss(x: jax.Array, features: Any, labels: jax.Array) -> jax.Array:
@@ -175,8 +173,9 @@ def _program(num_clients: int, kind: Kind) -> tuple[Rules, Follow]:
         local = slope(state.server.params - samples.features["centre"][samples.starts])  # [N, d]
         return {"global": jnp.sum(jnp.mean(local, axis=0) ** 2), "local": jnp.max(jnp.sum(local**2, axis=1))}
 
-    rules = Rules(fedlaavg(), loss, num_clients // 4, num_steps=1, batch_size=1, clients_at_once=num_clients // 4)
-    return rules, follower(rules, look)
+    cohort_size = num_clients // 4
+    program = Program(fedlaavg(), loss, cohort_size, num_steps=1, batch_size=1, clients_at_once=cohort_size)
+    return program, look
 
 
 def _clients(setting: RateSetting) -> tuple[DeviceData, Floats]:

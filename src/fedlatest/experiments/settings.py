@@ -85,12 +85,14 @@ def keys_for(chosen: Mapping[str, str]) -> dict[str, Key]:
 
 
 def keywords(factory: Factory, owner: str = "") -> dict[str, Key]:
-    """Return the keyword arguments of a factory that a user can set."""
+    """Return the keyword arguments of a factory that a user can set as text."""
     hints = get_type_hints(factory)
+    parameters = inspect.signature(factory).parameters
+    settable = {name for name in parameters if name not in _PASSED_BY_CODE and _is_text_type(hints[name])}
+    if "server_optimizer" in parameters:  # an optax transformation, which Python code passes together with its step
+        settable.discard("server_step")
     return {
-        name: Key(hints[name], parameter.default, owner)
-        for name, parameter in inspect.signature(factory).parameters.items()
-        if name not in _PASSED_BY_CODE
+        name: Key(hints[name], parameter.default, owner) for name, parameter in parameters.items() if name in settable
     }
 
 
@@ -173,3 +175,8 @@ def _unknown_key(key: str, keys: Mapping[str, Key]) -> str:
     if owners:
         return f"{key}: belongs to {' and '.join(owners)}, which this run does not use"
     return f"{key}: unknown key{did_you_mean(key, [*COMPONENTS, *keys])}"
+
+
+def _is_text_type(kind: Any) -> bool:
+    """Return whether `parse_value` can parse the type."""
+    return kind in (int, float, bool, str) or get_origin(kind) is Literal

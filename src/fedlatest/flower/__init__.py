@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedlatest.flower.round_loop import Pace
     from fedlatest.flower.strategy import FedLaAvg
 
-_AT_THE_SERVER = {"LocalGrid": "local_grid", "Pace": "rounds", "FedLaAvg": "strategy"}  # these need JAX
+_AT_THE_SERVER = {"LocalGrid": "local_grid", "Pace": "round_loop", "FedLaAvg": "strategy"}  # these need JAX
 
 
 def __getattr__(name: str) -> Any:

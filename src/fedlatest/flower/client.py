@@ -26,8 +26,16 @@ from fedlatest.flower.message_records import (
     reply_with,
     to_record,
 )
-from fedlatest.ledger import ClientStore, Folder, Instruction, Layout, Trained, answer, durable_id
-from fedlatest.ledger.client import contribution
+from fedlatest.ledger import (
+    ClientStore,
+    FolderStorage,
+    Instruction,
+    Layout,
+    LocalUpdate,
+    fixed_point_update,
+    handle_instruction,
+    load_or_create_client_id,
+)
 
 STATE_DIR, NAME, HOURS, COMMAND = "state-dir", "name", "eligible-hours", "eligible-command"
 log = logging.getLogger("flwr")
@@ -66,18 +74,18 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
         instruction = read_instruction(message)
         if instruction is None:
             return _pass_on(message, context, call_next, eligible)
-        disk = Folder(_state_dir(context))
+        disk = FolderStorage(_state_dir(context))
         if not instruction.client:
             instruction = replace(instruction, client=_name(context, disk))
 
-        def train() -> Trained:
+        def train() -> LocalUpdate:
             check_eligible(_conditions(context, eligible))
             return _train(instruction, message, context, call_next)
 
         weight = num_examples(context) if num_examples and not instruction.ticket else 0
-        reply = answer(ClientStore(disk), instruction, train=train, weight=weight)
+        reply = handle_instruction(ClientStore(disk), instruction, train=train, weight=weight)
         if reply.why:
-            log.info("fedlatest: %s (%s)", reply.say, reply.why)
+            log.info("fedlatest: %s (%s)", reply.kind, reply.why)
         return reply_with(reply, message)
 
     return mod
@@ -95,7 +103,7 @@ def _pass_on(message: Message, context: Context, call_next: ClientAppCallable, e
         return _fitted(Fitted(0, {}), message)
 
 
-def _train(instruction: Instruction, message: Message, context: Context, call_next: ClientAppCallable) -> Trained:
+def _train(instruction: Instruction, message: Message, context: Context, call_next: ClientAppCallable) -> LocalUpdate:
     """What the app's own training function makes of the model, as a value of ours."""
     broadcast = from_record(_array_record(message))
     layout = Layout.of(broadcast)
@@ -110,7 +118,7 @@ def _train(instruction: Instruction, message: Message, context: Context, call_ne
     if not weight > 0:
         raise ConfigError(f"the training function must say {NUM_EXAMPLES!r} above 0 among its metrics")
     local = from_record(_array_record(reply))
-    return Trained(contribution(instruction, layout, broadcast, local, weight), weight, metrics)
+    return LocalUpdate(fixed_point_update(instruction, layout, broadcast, local, weight), weight, metrics)
 
 
 def client_app(
@@ -172,9 +180,9 @@ def _state_dir(context: Context) -> str:
     return folder
 
 
-def _name(context: Context, disk: Folder) -> str:
+def _name(context: Context, disk: FolderStorage) -> str:
     name = context.node_config.get(NAME)
-    return name if isinstance(name, str) and name else durable_id(disk)
+    return name if isinstance(name, str) and name else load_or_create_client_id(disk)
 
 
 def _conditions(context: Context, eligible: Eligible | None) -> Eligible:

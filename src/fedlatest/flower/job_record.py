@@ -1,12 +1,9 @@
-"""A job as a run folder, so that `fedlatest report`, `plot` and `load_model` read a deployment like a simulation."""
+"""Records a deployed job in a run folder, so that `report`, `plot` and `load_model` read it like a simulation."""
 
 import logging
 import math
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +12,28 @@ import numpy.typing as npt
 
 from fedlatest.algorithms import Algorithm
 from fedlatest.errors import RunFolderError
-from fedlatest.files import write_json
 from fedlatest.flower.recorded_availability import attendance_table
 from fedlatest.flower.round_outcome import Tally
 from fedlatest.ledger import Ledger
-from fedlatest.runs import ClientRecord, Row, RunFolder
-from fedlatest.runs.array_files import save_arrays
-from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, edges, pack, save_clients
-from fedlatest.runs.clients import save as save_participation
-from fedlatest.runs.metrics import read_metrics, write_metrics
-from fedlatest.runs.run_folder import MANIFEST, SCHEMA
-from fedlatest.version import __version__
+from fedlatest.runs import Row, RunFolder
+from fedlatest.runs.clients import assumption_of_table, clients_of_table, pack_table
+from fedlatest.runs.run_folder import package_versions
 
 log = logging.getLogger("flwr")
 
 
 class JobRecord:
-    """The run folder of a job; what the ledger does not know (a round that was rolled back) is cut off."""
+    """The run folder of a job.
+
+    The ledger is authoritative: rows of metrics.csv after the ledger's round, which was rolled back, are removed.
+
+    Args:
+        folder: The run folder; created if it does not exist.
+        ledger: The job's ledger.
+        algorithm: The job's algorithm.
+        rounds: Number of rounds that the job is to have.
+        config: Further entries of the manifest's `config`.
+    """
 
     def __init__(self, folder: Path, ledger: Ledger, algorithm: Algorithm, *, rounds: int, config: Mapping[str, Any]):
         self.folder, self.ledger, self.rounds = RunFolder(folder), ledger, rounds
@@ -41,13 +43,10 @@ class JobRecord:
             "deployment": {**ledger.config.as_dict(), "job": ledger.job, "layout": ledger.layout.hash},
             **config,
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        metrics = folder / "metrics.csv"
-        known = [row for row in _rows(metrics) if row.round <= ledger.round]
-        write_metrics(metrics, known)
-        self._before = max([row.seconds for row in known], default=0.0)
-        self._began = time.monotonic()
-        self._write("running", {})
+        valid = [row for row in self._recorded_rows() if row.round <= ledger.round]
+        self.folder.rewrite(self._manifest(), valid)
+        self._seconds_before = max([row.seconds for row in valid], default=0.0)
+        self._started = time.monotonic()
 
     @property
     def evaluated(self) -> bool:
@@ -55,13 +54,22 @@ class JobRecord:
         return any(row.round == self.ledger.round for row in self.folder.metrics().rows)
 
     def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
-        """Note an evaluation after a round; what was not measured is not a number."""
-        members, round = self.ledger.members(), self.ledger.round
+        """Append an evaluation to metrics.csv.
+
+        Args:
+            tally: The outcome of the round before the evaluation; None before the first round.
+            test: Metrics on test data, by the names that the app uses; a missing one is recorded as NaN.
+            train: Metrics on training data.
+
+        Returns:
+            The row that was appended.
+        """
+        members, round = self.ledger.clients(), self.ledger.round
         staleness = [round - 1 - member.last_round for member in members]
         row = Row(
             self.ledger.config.seed,
             round,
-            self._before + time.monotonic() - self._began,
+            self._seconds(),
             train_loss=_first(train, ("train_loss", "loss")),
             train_accuracy=_first(train, ("train_accuracy", "accuracy", "acc")),
             test_loss=_first(test, ("test_loss", "loss", "eval_loss")),
@@ -69,7 +77,7 @@ class JobRecord:
         )
         if tally is not None and members:
             row = row._replace(
-                num_available=len(self._attendance(round - 1)),
+                num_available=self._num_available(round - 1),
                 cohort_size=len(tally.taken),
                 mean_staleness=float(np.mean(staleness)),
                 max_staleness=max(staleness),
@@ -78,82 +86,47 @@ class JobRecord:
         return row
 
     def finish(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Export the model, and say who took part and who was there."""
-        exported = {name: np.asarray(array)[None] for name, array in model.items()}
-        save_arrays(self.folder / "model.safetensors", exported, {"job": self.ledger.job})
-        here = attendance_table(self.ledger.database)
+        """Save the final model, the clients' availability and the cohorts, and mark the run as finished."""
+        available = attendance_table(self.ledger.database)  # [rounds, clients]
         took_part = attendance_table(self.ledger.database, took_part=True)
-        numbers = np.broadcast_to(np.arange(took_part.shape[1]), took_part.shape)
-        save_participation(self.folder / "participation.npz", pack(numbers[None], took_part[None], took_part.shape[1]))
-        if here.size:  # where nobody ever came there is nothing to draw
-            save_clients(self.folder / "clients.npz", _clients(here))
-        seconds = round(self._before + time.monotonic() - self._began, 3)
-        self._write("finished", {"seconds": seconds, "availability": self._availability(here)})
+        if available.size:
+            self.folder.describe(clients_of_table(available))
+        facts = {"seconds": round(self._seconds(), 3), "availability": self._availability_facts(available)}
+        params = {name: np.asarray(array)[None] for name, array in model.items()}  # the one seed comes first
+        self.folder.save_results(
+            params, pack_table(took_part), {**self._manifest(), **facts}, about_model={"job": self.ledger.job}
+        )
 
-    def _availability(self, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    def _availability_facts(self, available: npt.NDArray[np.bool_]) -> dict[str, Any]:
         rows = self.folder.metrics().rows
-        never = np.flatnonzero(~here.any(axis=0))
         return {
-            "smallest_e": None if never.size else _smallest_e(here),
-            "assumption_holds": never.size == 0,
-            "num_never_available": int(never.size),
-            "never_available": never[:10].tolist(),
+            **assumption_of_table(available),
             "staleness_bound": None,
             "largest_staleness": max([row.max_staleness or 0 for row in rows], default=0),
         }
 
-    def _attendance(self, round: int) -> list[Any]:
-        return self.ledger.database.rows("SELECT number FROM attendance WHERE round = ?", round)
+    def _num_available(self, round: int) -> int:
+        return len(self.ledger.database.rows("SELECT number FROM attendance WHERE round = ?", round))
 
-    def _write(self, status: str, facts: Mapping[str, Any]) -> None:
-        config = {**self._config, "num_clients": len(self.ledger.members())}
-        names = ("flwr", "jax", "numpy")
-        write_json(
-            self.folder / MANIFEST,
-            {
-                "schema": SCHEMA,
-                "status": status,
-                "config": config,
-                "seeds": [self.ledger.config.seed],
-                "data": {"name": "deployment"},
-                "versions": {
-                    "python": platform.python_version(),
-                    "fedlatest": __version__,
-                    **{name: version(name) for name in names},
-                },
-                **facts,
-            },
-        )
+    def _seconds(self) -> float:
+        """Return the duration of the job so far, summed over its server runs."""
+        return self._seconds_before + time.monotonic() - self._started
 
+    def _manifest(self) -> dict[str, Any]:
+        return {
+            "config": {**self._config, "num_clients": len(self.ledger.clients())},
+            "seeds": [self.ledger.config.seed],
+            "data": {"name": "deployment"},
+            "versions": package_versions("flwr", "jax", "numpy"),
+        }
 
-def _clients(here: npt.NDArray[np.bool_]) -> ClientRecord:
-    num_clients = here.shape[1]
-    rows, columns = edges(num_clients, MOST_ROWS), edges(len(here), MOST_COLUMNS)
-    shares = np.array(
-        [[here[first:last, top:bottom].mean() for first, last in pairwise(columns)] for top, bottom in pairwise(rows)]
-    )
-    nothing = np.zeros(num_clients, np.int32)
-    picture = np.round(255 * shares).astype(np.uint8).reshape(len(rows) - 1, len(columns) - 1)
-    order = np.arange(num_clients, dtype=np.int32)
-    return ClientRecord(nothing, nothing.astype(np.int64), order, rows, columns, picture)
-
-
-def _smallest_e(here: npt.NDArray[np.bool_]) -> int:
-    """The longest that any client was away, in rounds, and one more."""
-    longest = 0
-    for column in here.T:
-        edges_ = np.flatnonzero(np.concatenate([[True], column, [True]]))
-        longest = max(longest, int(np.diff(edges_).max()) - 1)
-    return longest + 1
-
-
-def _rows(path: Path) -> Sequence[Row]:
-    """What was measured so far; the ledger is the truth, so that a damaged file costs its rows and no more."""
-    try:
-        return read_metrics(path).rows if path.is_file() else []
-    except RunFolderError as error:
-        log.warning("fedlatest: %s; its rows are lost", error)
-        return []
+    def _recorded_rows(self) -> Sequence[Row]:
+        """Return the rows of metrics.csv; a damaged file is treated as empty, since the ledger is authoritative."""
+        try:
+            return self.folder.metrics().rows if (self.folder / "metrics.csv").is_file() else []
+        except RunFolderError as error:
+            log.warning("fedlatest: %s; its rows are lost", error)
+            return []
 
 
 def _first(metrics: Mapping[str, float], names: tuple[str, ...]) -> float:

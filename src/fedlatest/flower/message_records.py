@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger import Instruction, Reply, decode_instruction, decode_reply, encode
-from fedlatest.ledger.fixed_point import ON_THE_WIRE
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.job_config import Arrays
 
 OURS, MODEL, CONFIG, VECTOR = "fedlatest", "arrays", "config", "vector"
@@ -39,8 +39,8 @@ def read_instruction(message: Message) -> Instruction | None:
 def reply_with(reply: Reply, message: Message) -> Message:
     """A reply as the answer to a message."""
     records = RecordDict({OURS: ConfigRecord({"header": encode(reply)})})
-    if reply.vector is not None:
-        records[VECTOR] = ArrayRecord({VECTOR: Array(np.ascontiguousarray(reply.vector, ON_THE_WIRE))})
+    if reply.upload is not None:
+        records[VECTOR] = ArrayRecord({VECTOR: Array(np.ascontiguousarray(reply.upload, UPLOAD_DTYPE))})
     return Message(records, reply_to=message)
 
 
@@ -84,7 +84,7 @@ def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
     array = record.get(VECTOR) if isinstance(record, ArrayRecord) else None
     if array is None or len(record) != 1 or array.stype != "numpy.ndarray":
         raise ProtocolError("its vector is not one NumPy array")
-    if len(array.data) > size * ON_THE_WIRE.itemsize + NUMPY_HEADER:
+    if len(array.data) > size * UPLOAD_DTYPE.itemsize + NUMPY_HEADER:
         raise ProtocolError(f"its vector has {len(array.data)} bytes, more than {size} numbers take")
     try:
         return array.numpy()

@@ -29,7 +29,7 @@ from fedlatest.flower.message_records import (
 )
 from fedlatest.flower.outstanding_messages import KEY, Call, Switchboard
 from fedlatest.flower.round_outcome import Journal, Tally, mean_metrics
-from fedlatest.flower.server_algorithm import choose, merge, model_of
+from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.messages import LEAVING
 
@@ -165,7 +165,7 @@ class RoundLoop:
 
     def _members_here(self) -> set[str]:
         here = self.board.here()
-        return {member.client for member in self.ledger.members() if member.client in here}
+        return {member.id for member in self.ledger.clients() if member.id in here}
 
     def _ask(self, model: ArrayRecord) -> None:
         """Hand out the places in the cohort that are free."""
@@ -173,7 +173,7 @@ class RoundLoop:
         here = self._members_here() - self.board.busy() - tally.settled
         working = [call for call in self.board.at_work(self.ledger.round) if call.kind == "train"]
         room = self.cohort_size - len(working) - len(tally.taken)
-        chosen = choose(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
+        chosen = select(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
         if chosen:
             self._send("train", chosen, model)
             tally.asked += chosen
@@ -188,7 +188,7 @@ class RoundLoop:
         leaving = clients & self._leaving
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
-        known = {member.client for member in self.ledger.members() if member.applied is None}
+        known = {member.id for member in self.ledger.clients() if member.applied is None}
         return sorted(leaving | (clients & known) - self._cannot_rebase)
 
     def _send(self, ask: Any, clients: list[str], model: ArrayRecord | None) -> None:
@@ -219,19 +219,19 @@ class RoundLoop:
             self._count_rebase(call.client, verdict)
         else:
             self._count(call, verdict)
-        if verdict.outcome not in ("taken", "hello", "declined"):
+        if verdict.outcome not in ("accepted", "hello", "declined"):
             who = self.board.name(self.board.clients.get(call.node, call.client)) or f"node {call.node}"
             self.journal.note(verdict.outcome, round=self.ledger.round, client=who, why=verdict.why)
 
     def _count(self, call: Call, verdict: Verdict) -> None:
         tally = self.tally
-        groups = {"taken": tally.taken, "left": tally.left, "declined": tally.declined, "refused": tally.refused}
+        groups = {"accepted": tally.taken, "left": tally.left, "declined": tally.declined, "refused": tally.refused}
         groups.get(verdict.outcome, tally.failed).append(call.client)
-        if verdict.outcome == "taken" and call.round < self.ledger.round:
+        if verdict.outcome == "accepted" and call.round < self.ledger.round:
             tally.late.append(call.client)
 
     def _count_rebase(self, client: str, verdict: Verdict) -> None:
-        if verdict.outcome == "taken":
+        if verdict.outcome == "accepted":
             self.tally.back.append(client)
         elif verdict.outcome == "left":
             self.tally.left.append(client)
@@ -250,15 +250,15 @@ class RoundLoop:
         if reply.client != call.client and (call.client or reply.client.startswith(KEY)):
             return Verdict("refused", f"it says that it is {reply.client}{f' ({reply.why})' if reply.why else ''}")
         if call.kind == "hello":
-            if reply.say not in ("hello", "ahead"):
+            if reply.kind not in ("hello", "ahead"):
                 return Verdict("failed", reply.why)
             self.board.meet(call.node, reply.client)
-            verdict = self.ledger.greet(reply)
+            verdict = self.ledger.handle_hello(reply)
             if verdict.outcome == "hello" and reply.why == LEAVING:
                 self._leaving.add(reply.client)  # ask for its goodbye at once
             return verdict
-        verdict = self.ledger.take(reply)
-        if verdict.outcome == "taken" and reply.trained:
+        verdict = self.ledger.handle_reply(reply)
+        if verdict.outcome == "accepted" and reply.trained:
             self.tally.measured.append((reply.weight, reply.metrics))
         return verdict
 
@@ -267,12 +267,14 @@ class RoundLoop:
     def _close(self, began: float) -> None:
         tally, round, epoch = self.tally, self.ledger.round, self.ledger.epoch
         heard = self._members_here() - {*tally.missed, *tally.left}
-        resting = {member.client for member in self.ledger.members() if member.rest_until > round}
+        resting = {member.id for member in self.ledger.clients() if member.backoff_until > round}
         here = heard - {*tally.declined, *resting}  # who rests would not have worked: it is not known to be available
         why = self.ledger.needs_resync
         with self._own():
-            self.arrays = merge(self.algorithm, self.ledger, self.arrays)
-            self.ledger.close(self.arrays, here=here, heard=heard, missed=tally.missed, declined=tally.declined)
+            self.arrays = merge(self.algorithm, self.ledger, self.arrays, tally.taken)
+            self.ledger.close_round(
+                self.arrays, available=here, reachable=heard, missed=tally.missed, declined=tally.declined
+            )
         self.tally = Tally()
         self._note_merged(tally, round, here, self.clock() - began)
         if self.ledger.epoch != epoch:
@@ -294,7 +296,7 @@ class RoundLoop:
             late=names(tally.late),
             refused=names([*tally.refused, *tally.failed]),
             unanswered=names(set(tally.missed) - {*tally.failed, *tally.refused}),
-            staleness={self.board.name(m.client): round - m.last_round for m in self.ledger.members()},
+            staleness={self.board.name(m.id): round - m.last_round for m in self.ledger.clients()},
             train_loss=tally.metrics.get("train_loss"),
             seconds=round_seconds(seconds),
             own_seconds=round_seconds(tally.own_seconds),

@@ -1,8 +1,8 @@
-"""An algorithm at the wheel of a deployment: the same object as in a simulation, on one flat vector.
+"""Runs an `Algorithm` on the server of a deployment: the same object as in a simulation, on one flat vector.
 
-Who is asked (`select`) and how the model moves (`merge`) are the algorithm's; whose value is in which sum is the
-ledger's. What a client sends is the algorithm's `contribute` too, in plain NumPy (`contribution.py`); that both agree
-is checked when a job begins.
+The algorithm decides which clients are asked (`select`) and how the model moves (`merge`); the ledger knows whose
+update is in which sum. What a client uploads is declared by the algorithm (`UpdateUpload`) and computed by the ledger's
+client in plain NumPy.
 """
 
 from collections.abc import Collection
@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.algorithms import Algorithm
-from fedlatest.algorithms.base import ClientFacts, RoundFacts, Sums
+from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
-from fedlatest.ledger.fixed_point import from_units
+from fedlatest.ledger.database import ClientRow
+from fedlatest.ledger.fixed_point import from_fixed_point
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
-from fedlatest.ledger.membership import Member
 from fedlatest.trees import named_leaves
 
 PART = "update"
-FIXED = "fixed "  # what the names of arrays begin with that are not trained
-COARSE, FINE = 2.0**-16, 2.0**-24  # units of an update times samples, and of an update
+FIXED = "fixed "  # prefix of the names of arrays that are not trained
+WEIGHTED_UNIT, PLAIN_UNIT = 2.0**-16, 2.0**-24  # of an update times samples, and of an update
 
 
 def job_config(
@@ -35,126 +35,144 @@ def job_config(
     clip_norm: float | None = None,
     seed: int = 0,
 ) -> JobConfig:
-    """The config of a job that an algorithm is to steer; complains about one that cannot be deployed.
+    """Return the configuration of a job that runs an algorithm.
+
+    Args:
+        algorithm: One without `obstacles_to_deployment`.
+        memory: Where remembered updates are stored: "client" (default) or "server".
+        unit: The grid that updates are rounded to.
+        clip_norm: The largest norm of an update.
+        seed: The seed of the job.
+
+    Raises:
+        ConfigError: If the algorithm cannot be deployed or a value is out of range.
 
     >>> from fedlatest import fedlaavg
     >>> job_config(fedlaavg(weighting="update", empty_round="hold")).memory
     'client'
     """
-    _check_deployable(algorithm)
-    remembers = PART in algorithm.remembers
-    if memory is not None and remembers == (memory == "none"):
-        says = "remembers updates; choose client or server" if remembers else "remembers nothing; leave it out"
-        raise ConfigError(f"memory={memory!r}: {algorithm.name} {says}")
+    upload = _declared_upload(algorithm)
+    if memory is not None and upload.remembered == (memory == "none"):
+        hint = "remembers updates; choose client or server" if upload.remembered else "remembers nothing; leave it out"
+        raise ConfigError(f"memory={memory!r}: {algorithm.name} {hint}")
     return JobConfig(
         algorithm.name,
         dict(algorithm.settings),
-        memory=cast(Memory, memory or ("client" if remembers else "none")),  # JobConfig checks it
-        unit=unit if unit is not None else (COARSE if _weighs(algorithm) else FINE),
+        memory=cast(Memory, memory or ("client" if upload.remembered else "none")),  # JobConfig checks it
+        unit=unit if unit is not None else (WEIGHTED_UNIT if upload.weighted else PLAIN_UNIT),
         clip_norm=clip_norm,
         seed=seed,
-        weighs=_weighs(algorithm),
+        weighs=upload.weighted,
     )
 
 
-def first_arrays(algorithm: Algorithm, layout: Layout, model: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """What the server keeps before the first round."""
-    fixed = {f"{FIXED}{name}": array for name, array in layout.fixed(model).items()}
-    return {**_as_arrays(algorithm.init(jnp.asarray(layout.flatten(model)), 0)), **fixed}
+def initial_server_arrays(algorithm: Algorithm, layout: Layout, model: Arrays) -> dict[str, npt.NDArray[Any]]:
+    """Return what the server stores before the first round."""
+    fixed = {f"{FIXED}{name}": array for name, array in layout.untrained(model).items()}
+    return {**_as_arrays(algorithm.init_server(jnp.asarray(layout.flatten(model)), 0)), **fixed}
 
 
 def model_of(ledger: Ledger, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """The model among the server's arrays, in its own shapes and types."""
+    """Return the model among the server's arrays, in its own shapes and types."""
     return ledger.layout.unflatten(arrays["params"], _fixed(arrays, drop=True))
 
 
-def choose(
-    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, here: Collection[str], *, cohort_size: int
+def select(
+    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, available: Collection[str], *, cohort_size: int
 ) -> list[str]:
-    """The clients that the algorithm takes of those here that are not resting, first choice first."""
-    members = ledger.members()
-    available = np.array([member.client in here and member.rest_until <= ledger.round for member in members], bool)
-    size = min(cohort_size, len(members))
-    if size < 1 or not available.any():
+    """Return the clients that the algorithm selects, first choice first.
+
+    Args:
+        algorithm: The algorithm of the job.
+        ledger: Knows the clients and the round.
+        arrays: The server's arrays.
+        available: Clients that can be asked; those in a cool-down after a failure are left out.
+        cohort_size: The largest number of clients to select.
+    """
+    rows = ledger.clients()
+    ready = np.array([client.id in available and client.backoff_until <= ledger.round for client in rows], bool)
+    size = min(cohort_size, len(rows))
+    if size < 1 or not ready.any():
         return []
-    facts = _facts(algorithm, ledger, members, cohort_size=size)
-    clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(available), facts)
-    return [members[position].client for position in np.asarray(clients)[np.asarray(mask)]]
+    facts = _facts(algorithm, ledger, rows, cohort_size=size)
+    clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
+    return [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
 
 
-def merge(algorithm: Algorithm, ledger: Ledger, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """The server's arrays after the round that is open."""
+def merge(
+    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, cohort: Collection[str] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the server's arrays after the open round.
+
+    Args:
+        algorithm: The algorithm of the job.
+        ledger: Knows the sums of the open round.
+        arrays: The server's arrays before it.
+        cohort: The clients whose uploads count in this round.
+
+    Raises:
+        DivergedError: If the model would not be finite.
+    """
     sums, unit = ledger.sums(), ledger.config.unit
-    if sums.num_members == 0:
+    if sums.num_clients == 0:
         return dict(arrays)
-    total, delta = from_units(sums.total, unit), from_units(sums.delta, unit)
-    remembers = PART in algorithm.remembers
+    total, delta = from_fixed_point(sums.total, unit), from_fixed_point(sums.delta, unit)
+    remembered = _declared_upload(algorithm).remembered
     summed = Sums(
-        fresh={} if remembers else {PART: delta},
-        delta={PART: delta} if remembers else {},
-        total={PART: total} if remembers else {},
+        fresh={} if remembered else {PART: delta},
+        delta={PART: delta} if remembered else {},
+        total={PART: total} if remembered else {},
         num=jnp.int32(sums.num),
         weight=jnp.float32(sums.weight),
     )
-    facts = _facts(algorithm, ledger, ledger.members(), cohort_size=1)
-    facts = facts._replace(num_clients=sums.num_members, total_weight=sums.total_weight or 1.0)
+    rows = ledger.clients()
+    facts = _facts(algorithm, ledger, rows, cohort_size=max(1, len(cohort)))._replace(
+        num_clients=sums.num_clients, total_weight=sums.total_weight or 1.0, cohort=_cohort(rows, cohort)
+    )
     after = _as_arrays(algorithm.merge(_as_server(algorithm, arrays), summed, facts))
     if not all(np.isfinite(array).all() for array in after.values()):
-        raise DivergedError(f"the model is not finite after round {ledger.round}: the round is not kept")
+        raise DivergedError(f"the model is not finite after round {ledger.round}: the round is discarded")
     return {**after, **_fixed(arrays)}
 
 
-def _facts(algorithm: Algorithm, ledger: Ledger, members: list[Member], *, cohort_size: int) -> RoundFacts:
+def _declared_upload(algorithm: Algorithm) -> UpdateUpload:
+    """Return what clients upload; raise ConfigError if the algorithm cannot be deployed."""
+    obstacles = algorithm.obstacles_to_deployment()
+    if obstacles or not isinstance(algorithm.contribute, UpdateUpload):
+        raise ConfigError(
+            f"algorithm={algorithm.name} {dict(algorithm.settings)}: cannot be deployed: {'; '.join(obstacles)}. "
+            'fedlaavg, fedavg, fedadam and amplified_fedavg can, with weighting="update" or "none"'
+        )
+    return algorithm.contribute
+
+
+def _facts(algorithm: Algorithm, ledger: Ledger, rows: list[ClientRow], *, cohort_size: int) -> RoundFacts:
     return RoundFacts(
         round=jnp.int32(ledger.round),
         seed=jnp.uint32(ledger.config.seed),
-        num_clients=len(members),
+        num_clients=len(rows),
         cohort_size=cohort_size,
-        ids=jnp.asarray([member.number for member in members], jnp.int32),
-        last_round=jnp.asarray([member.last_round for member in members], jnp.int32),
+        ids=jnp.asarray([client.number for client in rows], jnp.int32),
+        last_round=jnp.asarray([client.last_round for client in rows], jnp.int32),
         numbers=algorithm.numbers,
-        total_weight=1.0,  # of no account for a selection
+        total_weight=1.0,  # unused by select
     )
 
 
-def _check_deployable(algorithm: Algorithm) -> None:
-    """A deployment trains with a function of the user's: nothing may hang on a hook in its steps or on a fixed N.
-
-    A client sends its update, or its update times its samples, and needs neither the algorithm nor JAX for that.
-    """
-    one, facts = np.float32(1), _someone(algorithm)
-    unhooked = float(algorithm.direction(one, one * 7, one * 9, {PART: one * 2}, facts)) == 1.0
-    sizes = [[leaf.shape for leaf in jax.tree.leaves(algorithm.init(jnp.zeros(1), n))] for n in (3, 5)]
-    sent = {name: float(part) for name, part in algorithm.contribute(one * 3, one * 10, {}, facts).items()}
-    plain = unhooked and sent in ({PART: 7.0}, {PART: 35.0})
-    if algorithm.pooled or algorithm.num_local_steps or not plain or sizes[0] != sizes[1]:
-        raise ConfigError(
-            f"algorithm={algorithm.name} {dict(algorithm.settings)}: cannot be deployed, as it reaches into local "
-            "training or needs to know all clients beforehand; fedlaavg, fedavg and fedadam can, with "
-            'weighting="update" or "none"'
-        )
-
-
-def _weighs(algorithm: Algorithm) -> bool:
-    """Whether clients send their updates times their samples."""
-    one = np.float32(1)
-    return float(algorithm.contribute(one * 3, one * 10, {}, _someone(algorithm))[PART]) == 35.0
-
-
-def _someone(algorithm: Algorithm) -> ClientFacts:
-    """A client with five samples."""
-    return ClientFacts(jnp.int32(3), jnp.int32(2), jnp.float32(5), 4, algorithm.numbers)
+def _cohort(rows: list[ClientRow], clients: Collection[str]) -> Cohort:
+    positions = [position for position, client in enumerate(rows) if client.id in clients]
+    return Cohort(jnp.asarray(positions, jnp.int32), jnp.ones(len(positions), bool))
 
 
 def _as_server(algorithm: Algorithm, arrays: Arrays) -> Any:
     params = jnp.asarray(arrays["params"])
-    like = jax.eval_shape(lambda: algorithm.init(params, 0))
+    like = jax.eval_shape(lambda: algorithm.init_server(params, 0))
     leaves = [jnp.asarray(arrays[name]) for name in named_leaves(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _fixed(arrays: Arrays, *, drop: bool = False) -> dict[str, npt.NDArray[Any]]:
-    """The model's arrays that are not trained, by their names here or in the model."""
+    """Return the arrays that are not trained, by their names here or, with `drop`, in the model."""
     found = {name: array for name, array in arrays.items() if name.startswith(FIXED)}
     return {name.removeprefix(FIXED): array for name, array in found.items()} if drop else found
 

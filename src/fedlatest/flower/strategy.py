@@ -16,9 +16,9 @@ from fedlatest.flower.message_records import from_record, to_record
 from fedlatest.flower.outstanding_messages import Switchboard
 from fedlatest.flower.round_loop import Pace, RoundLoop
 from fedlatest.flower.round_outcome import Journal, Tally
-from fedlatest.flower.server_algorithm import first_arrays, job_config
+from fedlatest.flower.server_algorithm import initial_server_arrays, job_config
 from fedlatest.ledger import Ledger
-from fedlatest.ledger.fixed_point import ON_THE_WIRE
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.job_config import Layout
 
 log = logging.getLogger("flwr")
@@ -99,7 +99,7 @@ class FedLaAvg(Strategy):
         evaluate_fn: Evaluate | None,
     ) -> Result:
         pace = self.pace or Pace(deadline=timeout)
-        board = Switchboard(grid, pace.give_up, ledger.layout.size * ON_THE_WIRE.itemsize)
+        board = Switchboard(grid, pace.give_up, ledger.layout.size * UPLOAD_DTYPE.itemsize)
         loop = RoundLoop(
             board,
             ledger,
@@ -112,7 +112,7 @@ class FedLaAvg(Strategy):
         settings = {"cohort_size": self.cohort_size, "evaluate_every": self.evaluate_every, **self.record}
         run = JobRecord(self.job / "run", ledger, self.algorithm, rounds=num_rounds, config=settings)
         self.summary()
-        clients = [board.name(member.client) for member in ledger.members()]
+        clients = [board.name(member.id) for member in ledger.clients()]
         journal.note("job", job=ledger.job, rounds=num_rounds, round=ledger.round, clients=clients, run=grid.run.run_id)
         result = Result()
         look = _Look(self, loop, run, journal, result, evaluate_config, evaluate_fn, num_rounds)
@@ -142,7 +142,7 @@ class FedLaAvg(Strategy):
             self.job / "ledger.sqlite",
             config=self.config,
             layout=layout,
-            arrays=lambda: first_arrays(self.algorithm, layout, model),
+            arrays=lambda: initial_server_arrays(self.algorithm, layout, model),
         )
 
     # Flower's own workflow and its wrappers, such as those for differential privacy, take a reply for a model; here it

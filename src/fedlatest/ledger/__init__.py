@@ -1,33 +1,39 @@
-"""The ledger: whose update is in the average, counted exactly once, whatever gets lost on the way.
+"""The exactly-once protocol between server and clients of a deployment, and its storage.
 
-It knows nothing of Flower: any transport can carry it. `docs/deploy.md` says what holds.
+The server keeps a sum of the clients' latest updates, and clients upload differences, so each upload must count exactly
+once. The package guarantees that, whatever messages, processes or disks fail: see `fedlatest.ledger.ledger` for the
+invariant and `docs/deploy.md` for what happens in each case.
+
+It imports `fedlatest.errors` and `fedlatest.files` only: any transport can carry the messages, and any algorithm can
+use the sums.
 """
 
-from fedlatest.ledger.client import Trained, answer
-from fedlatest.ledger.client_store import ClientStore, Disk, Folder, durable_id
+from fedlatest.ledger.client import LocalUpdate, fixed_point_update, handle_instruction
+from fedlatest.ledger.client_store import ClientStore, DurableStorage, FolderStorage, load_or_create_client_id
+from fedlatest.ledger.database import ClientRow
 from fedlatest.ledger.job_config import JobConfig, Layout
 from fedlatest.ledger.ledger import Ledger, RoundSums, Verdict
-from fedlatest.ledger.membership import Member
 from fedlatest.ledger.messages import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
 
 __all__ = [
+    "ClientRow",
     "ClientStore",
-    "Disk",
+    "DurableStorage",
     "Epoch",
-    "Folder",
+    "FolderStorage",
     "Instruction",
     "JobConfig",
     "Layout",
     "Ledger",
-    "Member",
+    "LocalUpdate",
     "Reply",
     "RoundSums",
     "Ticket",
-    "Trained",
     "Verdict",
-    "answer",
     "decode_instruction",
     "decode_reply",
-    "durable_id",
     "encode",
+    "fixed_point_update",
+    "handle_instruction",
+    "load_or_create_client_id",
 ]

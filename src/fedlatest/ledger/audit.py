@@ -1,4 +1,4 @@
-"""The proof: the sum equals the values that the ledger says are in it, to the last bit."""
+"""The audit: checks that the sum equals the updates that the ledger says are in it, exactly."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,33 +8,42 @@ import numpy as np
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.client_store import ClientStore
-from fedlatest.ledger.database import Database
-from fedlatest.ledger.fixed_point import Vector
+from fedlatest.ledger.database import ClientRow, ClientTable, Database
+from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
-from fedlatest.ledger.membership import Member, Roster
 from fedlatest.ledger.messages import Ticket
 
 
 class Audit(NamedTuple):
-    """What an audit found. `off` is the largest difference in units; None if a value could not be looked at."""
+    """The result of an audit."""
 
     round: int
     epoch: int
-    memory: str
-    num_members: int
-    in_sum: list[str]  # clients whose values the ledger says are in the sum
-    unreached: list[str]  # of these, whose value was not at hand
-    damaged: list[str]  # whose value is not the one that the ledger names
-    off: int | None
+    memory: str  # where the updates are stored, as in `JobConfig`
+    num_clients: int
+    in_sum: list[str]  # clients whose updates are in the sum, according to the ledger
+    unreached: list[str]  # those of them whose update was not found in any store
+    damaged: list[str]  # those of them whose update does not have the digest in the ledger
+    max_difference: int | None  # in units, between the sum and the updates; None if updates were not found
 
     @property
     def holds(self) -> bool:
-        """Whether the sum was proved equal to the values."""
-        return self.off == 0 and not self.damaged
+        """Whether the sum was shown to equal the updates."""
+        return self.max_difference == 0 and not self.damaged
 
 
 def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
-    """Compare a ledger's sum with the values it is made of: its own copies, or those in clients' stores."""
+    """Compare a ledger's sum with the updates it consists of.
+
+    The audit reads one snapshot of the ledger, also while a server is running.
+
+    Args:
+        path: the ledger's file.
+        stores: the stores of the clients; unused if the server stores the updates.
+
+    Raises:
+        LedgerError: `path` is not a ledger.
+    """
     if not Path(path).is_file():
         raise LedgerError(f"{path}: there is no ledger")
     database = Database.open(path)
@@ -45,31 +54,31 @@ def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
             [(job,)] = database.rows("SELECT id FROM job")
             [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
             [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
-            members = Roster(database).members()
-            counted = [member for member in members if member.applied is not None]
+            clients = ClientTable(database).all()
+            in_sum = [client for client in clients if client.applied is not None]
             if memory == "server":
-                values = {m.client: database.get_arrays(f"client {m.number}").get("value") for m in counted}
+                updates = {c.id: database.get_arrays(f"client {c.number}").get("value") for c in in_sum}
             else:
-                values = _from_stores(job, counted, stores)
+                updates = _find_in_stores(job, in_sum, stores)
             rest = database.get_arrays("sum")["total"].copy()
     finally:
         database.close()
     if memory == "none":
-        return Audit(round, epoch, memory, len(members), [], [], [], int(np.abs(rest).max(initial=0)))
-    damaged = [m.client for m in counted if (v := values.get(m.client)) is not None and digest_of(v) != m.digest]
-    unreached = [member.client for member in counted if values.get(member.client) is None]
-    for value in values.values():
-        rest -= 0 if value is None else value
-    off = None if unreached else int(np.abs(rest).max(initial=0))
-    return Audit(round, epoch, memory, len(members), [m.client for m in counted], unreached, damaged, off)
+        return Audit(round, epoch, memory, len(clients), [], [], [], int(np.abs(rest).max(initial=0)))
+    damaged = [c.id for c in in_sum if (u := updates.get(c.id)) is not None and digest_of(u) != c.digest]
+    unreached = [client.id for client in in_sum if updates.get(client.id) is None]
+    for update in updates.values():
+        rest -= 0 if update is None else update
+    difference = None if unreached else int(np.abs(rest).max(initial=0))
+    return Audit(round, epoch, memory, len(clients), [c.id for c in in_sum], unreached, damaged, difference)
 
 
-def _from_stores(job: str, counted: list[Member], stores: Iterable[ClientStore]) -> dict[str, Vector | None]:
-    wanted: dict[str, Ticket | None] = {member.client: member.applied for member in counted}
-    found: dict[str, Vector | None] = {}
+def _find_in_stores(job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]) -> dict[str, FixedPoint | None]:
+    applied: dict[str, Ticket | None] = {client.id: client.applied for client in in_sum}
+    found: dict[str, FixedPoint | None] = {}
     for store in stores:
-        held = store.load(job)
-        ticket = wanted.get(held.client) if held else None
-        if held and ticket is not None and ticket in held.tickets:
-            found[held.client] = store.value(job, ticket)
+        state = store.load(job)
+        ticket = applied.get(state.client) if state else None
+        if state and ticket is not None and ticket in state.tickets:
+            found[state.client] = store.load_update(job, ticket)
     return found

@@ -1,4 +1,4 @@
-"""What a reply must be to count, and what the things that a client holds say about the past."""
+"""Checks of replies: whether one may be accepted, and whether it shows that a client or the ledger lost data."""
 
 import math
 from typing import Literal, NamedTuple
@@ -6,134 +6,169 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.fixed_point import ON_THE_WIRE, norm
+from fedlatest.ledger.database import ClientRow
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE, norm
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import JobConfig, Layout
-from fedlatest.ledger.membership import Member
 from fedlatest.ledger.messages import Epoch, Reply, Ticket
 
-LEAST_WEIGHT, MOST_WEIGHT = 2.0**-10, 2.0**30
-MOST_NAME = 200
-
-
-class Evidence(NamedTuple):
-    """What a client's own memory says: of whom it is evidence, and the words for it."""
-
-    of: Literal["lost", "restored"]
-    why: str
+MIN_WEIGHT, MAX_WEIGHT = 2.0**-10, 2.0**30
+MAX_ID_LENGTH = 200
 
 
 def check_job(reply: Reply, *, job: str, config: str, layout: str) -> None:
-    """A reply must be to this job."""
-    for name, there, here in (
+    """Raise ProtocolError if a reply belongs to another job.
+
+    Args:
+        reply: the reply.
+        job: id of this job.
+        config: hash of this job's configuration.
+        layout: hash of this job's model layout.
+    """
+    for name, found, expected in (
         ("job", reply.job, job),
         ("config", reply.config, config),
         ("model layout", reply.layout, layout),
     ):
-        if there != here:
-            raise ProtocolError(f"its {name} is {there}, the job's {here}{f' ({reply.why})' if reply.why else ''}")
+        if found != expected:
+            why = f" ({reply.why})" if reply.why else ""
+            raise ProtocolError(f"the reply's {name} is {found}, the job's is {expected}{why}")
 
 
-def check_ticket(reply: Reply, member: Member) -> None:
-    """A reply must be to the last thing that was asked of this client."""
-    if reply.ticket is not None and reply.ticket == member.applied:
-        raise ProtocolError(f"ticket {reply.ticket.number} was used already")
-    if reply.ticket is None or reply.ticket != member.issued:
-        there = "no ticket" if reply.ticket is None else f"ticket {reply.ticket.number}"
-        here = "none is out" if member.issued is None else f"the last one was {member.issued.number}"
-        raise ProtocolError(f"it bears {there}; {here}")
+def check_ticket(reply: Reply, client: ClientRow) -> None:
+    """Raise ProtocolError unless a reply carries the ticket that was issued to its client last."""
+    if reply.ticket is not None and reply.ticket == client.applied:
+        raise ProtocolError(f"ticket {reply.ticket.number} was already used")
+    if reply.ticket is None or reply.ticket != client.issued:
+        issued = "no ticket was issued" if client.issued is None else f"the last one issued is {client.issued.number}"
+        raise ProtocolError(f"the reply has {_describe(reply.ticket)}; {issued}")
 
 
 def check_weight(weight: float) -> None:
-    """A client's samples must be a number that single precision can divide by."""
-    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise ProtocolError(f"its weight is {weight:g}, not in {LEAST_WEIGHT:g} .. {MOST_WEIGHT:g}")
+    """Raise ProtocolError unless a client's weight is in a range in which single precision can divide by it."""
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise ProtocolError(f"the weight is {weight:g}; it must be in {MIN_WEIGHT:g} .. {MAX_WEIGHT:g}")
 
 
-def check_greeting(reply: Reply) -> None:
-    """A client that says hello needs a name, and may say what it weighs."""
-    if not 1 <= len(reply.client) <= MOST_NAME:
-        raise ProtocolError(f"its name has {len(reply.client)} characters, not 1 .. {MOST_NAME}")
+def check_hello(reply: Reply) -> None:
+    """Raise ProtocolError if the client's id or weight in a hello is not valid; 0 stands for an unknown weight."""
+    if not 1 <= len(reply.client) <= MAX_ID_LENGTH:
+        raise ProtocolError(f"the client's id has {len(reply.client)} characters; it must have 1 .. {MAX_ID_LENGTH}")
     if reply.weight:
         check_weight(reply.weight)
 
 
-def check_upload(reply: Reply, member: Member, *, epoch: Epoch, config: JobConfig, layout: Layout) -> None:
-    """An upload must start from the value that is in the sum, and be a whole vector of units."""
-    if reply.epoch != epoch:
-        raise ProtocolError(f"it is of epoch {reply.epoch.number}, not {epoch.number}")
-    by_difference = config.memory == "client"
-    if by_difference and reply.base != member.applied:
-        raise ProtocolError(f"it starts from {_said(reply.base)}, in the sum is {_said(member.applied)}")
-    if not by_difference and reply.base is not None:
-        raise ProtocolError("it is a difference, the job wants whole values")
-    if reply.say == "upload":
-        check_weight(reply.weight)
-    vector = reply.vector
-    if not isinstance(vector, np.ndarray) or vector.dtype != ON_THE_WIRE or vector.shape != (layout.size,):
-        seen = f"{vector.dtype}{list(vector.shape)}" if isinstance(vector, np.ndarray) else "nothing"
-        raise ProtocolError(f"its vector is {seen}, not {ON_THE_WIRE}[{layout.size}]")
-    if checksum_of(vector) != reply.checksum:
-        raise ProtocolError("its vector does not have the checksum that its header names")
-    if reply.base is None and reply.value != digest_of(vector):
-        raise ProtocolError("its vector is a whole value, but not the one that its header names")
-    if reply.say == "goodbye" and reply.value != digest_of(np.zeros_like(vector)):
-        raise ProtocolError("it says goodbye and leaves a value behind")
-    if config.clip_norm is not None:
-        most = _most(reply, member, config.clip_norm, config, layout.size)
-        length = norm(vector, config.unit)
-        if length > most:
-            raise ProtocolError(f"its norm is {length:.4g}, above {most:.4g}")
+def check_upload(reply: Reply, client: ClientRow, *, epoch: Epoch, config: JobConfig, layout: Layout) -> None:
+    """Raise ProtocolError unless an upload starts from the update that is in the sum and is a valid array.
 
-
-def _most(reply: Reply, member: Member, limit: float, config: JobConfig, size: int) -> float:
-    """The largest norm that an upload of clipped updates can have: of the new value and of the one it starts from.
-
-    Rounding to units moves each number by half a unit, single precision the norm by a little.
+    Args:
+        reply: the reply, of kind "upload" or "goodbye".
+        client: the client's row in the ledger.
+        epoch: the current epoch.
+        config: the job's configuration.
+        layout: the model's layout.
     """
-    values = [reply.weight, *([member.weight] if reply.base is not None else [])]
+    if reply.epoch != epoch:
+        raise ProtocolError(f"the upload is of epoch {reply.epoch.number}, the job is in epoch {epoch.number}")
+    if config.memory == "client" and reply.base != client.applied:
+        raise ProtocolError(f"the upload starts from {_describe(reply.base)}, the sum has {_describe(client.applied)}")
+    if config.memory != "client" and reply.base is not None:
+        raise ProtocolError("the upload is a difference; the job requires whole updates")
+    if reply.kind == "upload":
+        check_weight(reply.weight)
+    _check_array(reply, layout.size)
+    if config.clip_norm is not None:
+        assert reply.upload is not None
+        limit = _max_norm(reply, client, config.clip_norm, config, layout.size)
+        length = norm(reply.upload, config.unit)
+        if length > limit:
+            raise ProtocolError(f"the norm of the upload is {length:.4g}; at most {limit:.4g} is allowed")
+
+
+def _check_array(reply: Reply, size: int) -> None:
+    upload = reply.upload
+    if not isinstance(upload, np.ndarray) or upload.dtype != UPLOAD_DTYPE or upload.shape != (size,):
+        found = f"{upload.dtype}{list(upload.shape)}" if isinstance(upload, np.ndarray) else "missing"
+        raise ProtocolError(f"the upload is {found}, not {UPLOAD_DTYPE}[{size}]")
+    if checksum_of(upload) != reply.checksum:
+        raise ProtocolError("the upload does not match the checksum in its header")
+    if reply.base is None and reply.update_digest != digest_of(upload):
+        raise ProtocolError("the upload is a whole update, but does not match the digest in its header")
+    if reply.kind == "goodbye" and reply.update_digest != digest_of(np.zeros_like(upload)):
+        raise ProtocolError("the goodbye does not remove the client's update from the sum")
+
+
+def _max_norm(reply: Reply, client: ClientRow, clip_norm: float, config: JobConfig, size: int) -> float:
+    """Return the largest norm of an upload of clipped updates: of the new update plus the one it starts from.
+
+    Rounding to units changes each number by at most half a unit; single precision changes the norm by less than 0.1%.
+    """
+    weights = [reply.weight, *([client.weight] if reply.base is not None else [])]
     rounding = config.unit * math.sqrt(size)
-    return sum(1.001 * limit * (weight if config.weighs else 1.0) + rounding for weight in values)
+    return sum(1.001 * clip_norm * (weight if config.weighs else 1.0) + rounding for weight in weights)
 
 
-def look_for_evidence(
-    reply: Reply, member: Member | None, *, epoch: Epoch, round: int, config: JobConfig
-) -> Evidence | None:
-    """Whether what a client holds shows that its disk, or the server's ledger, went back in time."""
+class Inconsistency(NamedTuple):
+    """A client's state that contradicts the ledger."""
+
+    kind: Literal["lost", "restored"]  # the client lost its update, or the ledger was restored from a backup
+    why: str
+
+
+def find_inconsistency(
+    reply: Reply, client: ClientRow | None, *, epoch: Epoch, round: int, config: JobConfig
+) -> Inconsistency | None:
+    """Return how the state that a client reports contradicts the ledger, or None if it does not.
+
+    Args:
+        reply: the reply with the client's state.
+        client: the client's row in the ledger; None if it has not joined.
+        epoch: the current epoch.
+        round: the current round.
+        config: the job's configuration.
+    """
     if reply.epoch.number > epoch.number or (reply.epoch.number == epoch.number and reply.epoch != epoch):
-        why = f"it knows epoch {reply.epoch.number}, this ledger is at {epoch.number}"
-        return Evidence("restored", f"{why}: the ledger was restored from a backup")
-    if member is None or reply.epoch != epoch:
+        why = f"the client has seen epoch {reply.epoch.number}, which this ledger (epoch {epoch.number}) did not start"
+        return Inconsistency("restored", f"{why}: the ledger was restored from a backup")
+    if client is None or reply.epoch != epoch:
         return None
-    if _never_issued(reply, member):
-        why = f"it knows ticket {highest_ticket(reply)}, which this ledger never issued"
-        return Evidence("restored", f"{why}: the ledger was restored from a backup")
-    if lacks_base(reply, member, round=round, config=config):
-        return Evidence("lost", "the value that is in the sum is no longer on its disk")
+    if _has_unknown_ticket(reply, client):
+        why = f"the client has seen ticket {highest_ticket(reply)}, which this ledger did not issue"
+        return Inconsistency("restored", f"{why}: the ledger was restored from a backup")
+    if lacks_base(reply, client, round=round, config=config):
+        return Inconsistency("lost", "the update in the sum is no longer on the client's disk")
     return None
 
 
-def lacks_base(reply: Reply, member: Member, *, round: int, config: JobConfig) -> bool:
-    """Whether a client can no longer withdraw its value from the sum.
+def lacks_base(reply: Reply, client: ClientRow, *, round: int, config: JobConfig) -> bool:
+    """Return whether a client can no longer subtract its update from the sum.
 
-    A greeting that comes rounds late says nothing of that: other values are held by now.
+    A hello of an earlier round is ignored: the client may store other updates by now.
+
+    Args:
+        reply: the reply with the client's state.
+        client: the client's row in the ledger.
+        round: the current round.
+        config: the job's configuration.
     """
-    is_late = reply.ticket is None and reply.round != round
-    return config.memory == "client" and not is_late and member.applied is not None and member.applied not in reply.held
+    if config.memory != "client" or client.applied is None or (reply.ticket is None and reply.round != round):
+        return False
+    return client.applied not in reply.held_tickets
 
 
 def highest_ticket(reply: Reply) -> int:
-    """The highest number that a client has seen in its epoch."""
-    return max([reply.seen, *(ticket.number for ticket in reply.held)])
+    """Return the highest ticket number that a client has seen in its epoch."""
+    return max([reply.highest_ticket, *(ticket.number for ticket in reply.held_tickets)])
 
 
-def _never_issued(reply: Reply, member: Member) -> bool:
-    last = member.issued.number if member.issued else 0
-    knows_another = reply.say == "ahead" and reply.ticket is not None  # of the number that it was handed
-    if highest_ticket(reply) > last or (knows_another and highest_ticket(reply) == last):
+def _has_unknown_ticket(reply: Reply, client: ClientRow) -> bool:
+    last = client.issued.number if client.issued else 0
+    # "ahead" in reply to a ticket says that the client knows another ticket of that number or of a higher one.
+    is_ahead = reply.kind == "ahead" and reply.ticket is not None
+    if highest_ticket(reply) > last or (is_ahead and highest_ticket(reply) == last):
         return True
-    return any(ticket.number == last and ticket != member.issued for ticket in reply.held)
+    return any(ticket.number == last and ticket != client.issued for ticket in reply.held_tickets)
 
 
-def _said(ticket: Ticket | None) -> str:
-    return "nothing" if ticket is None else f"ticket {ticket.number}"
+def _describe(ticket: Ticket | None) -> str:
+    return "no ticket" if ticket is None else f"ticket {ticket.number}"

@@ -1,7 +1,9 @@
-"""What a client keeps on its own disk: its acknowledged value and its pending one, each under its ticket.
+"""What a client stores on its own disk: the update that is in the server's sum and the pending one, by ticket.
 
-Values are written first and named in `state.json` after; that file is the point at which a new value counts. A crash in
-between leaves a value that nobody names, which the next write sweeps away.
+Guarantee: after a crash, the client's state is the one before or the one after `ClientStore.save_update`. The update
+is written first and `state.json`, which names it, second. A crash between the two leaves a file that `state.json`
+does not name; the next write deletes it. `tests/ledger/test_client_store.py` stops the client before and after each
+of the writes.
 """
 
 import json
@@ -15,43 +17,45 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedlatest.errors import LedgerError
-from fedlatest.files import release_lock, sync, take_lock, write_atomically
-from fedlatest.ledger.fixed_point import ON_THE_WIRE, Vector
+from fedlatest.files import acquire_lock, release_lock, sync, write_atomically
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE, FixedPoint
 from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.messages import Epoch, Ticket
 
 
-class Disk(Protocol):
-    """What a client's store needs of the place where it lies; `put` returns once the content cannot be lost."""
+class DurableStorage(Protocol):
+    """Named byte strings that survive a crash; names have the form `folder/name` or `name`."""
 
     def get(self, name: str) -> bytes | None:
-        """The content under a name, if there is one."""
+        """Return the content stored under a name, or None."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Put a content under a name, in place of what was there: all of it or, at a crash, none."""
+        """Replace the content under a name atomically; on return, the new content is durable."""
 
-    def drop(self, name: str) -> None:
-        """Remove a name, if it is there."""
+    def delete(self, name: str) -> None:
+        """Delete a name, if it exists."""
 
     def names(self, folder: str) -> list[str]:
-        """All names that begin with `folder/`."""
+        """Return all names that begin with `folder/`."""
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold others off for a while."""
+        """Return a context manager that holds the storage's lock, which excludes other processes."""
 
 
-class Folder:
-    """A folder of files; writes are forced to the disk before they take their place."""
+class FolderStorage:
+    """A folder of files as durable storage; all errors of the file system are raised as LedgerError."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LedgerError(f"{self.path}: cannot be made ({error.strerror}); choose another state folder") from error
+            raise LedgerError(
+                f"{self.path}: cannot be created ({error.strerror}); choose another state folder"
+            ) from error
 
     def get(self, name: str) -> bytes | None:
-        """The content of a file."""
+        """Return the content of a file, or None if there is no such file."""
         try:
             return (self.path / name).read_bytes()
         except FileNotFoundError:
@@ -60,154 +64,178 @@ class Folder:
             raise LedgerError(f"{self.path / name}: cannot be read ({error.strerror})") from error
 
     def put(self, name: str, content: bytes) -> None:
-        """Write beside the file, force it to the disk, then take its place."""
+        """Write a file atomically and durably; only the user who runs the client may read it."""
         path = self.path / name
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True)
                 sync(path.parent.parent)
         except OSError as error:
-            raise LedgerError(f"{path.parent}: cannot be made ({error.strerror})") from error
+            raise LedgerError(f"{path.parent}: cannot be created ({error.strerror})") from error
 
         def write(draft: Path) -> None:
             draft.write_bytes(content)
 
-        write_atomically(path, write, mode=0o600)
+        write_atomically(path, write, mode=0o600, error=LedgerError)
 
-    def drop(self, name: str) -> None:
-        """Delete a file."""
-        (self.path / name).unlink(missing_ok=True)
+    def delete(self, name: str) -> None:
+        """Delete a file, if it exists."""
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise LedgerError(f"{self.path / name}: cannot be deleted ({error.strerror})") from error
 
     def names(self, folder: str) -> list[str]:
-        """The files in a folder below this one, with the drafts of writes that a crash cut short."""
+        """Return the files in a subfolder, including temporary files that a crash left behind."""
         return sorted(f"{folder}/{path.name}" for path in (self.path / folder).glob("*"))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Wait until no other process holds the folder's lock, then hold it."""
-        descriptor = take_lock(self.path, wait=True)
+        """Hold the folder's lock; wait while another process holds it."""
+        try:
+            descriptor = acquire_lock(self.path, wait=True)
+        except OSError as error:
+            raise LedgerError(f"{self.path}: cannot be locked ({error.strerror})") from error
         try:
             yield
         finally:
             release_lock(descriptor)
 
 
-def durable_id(disk: Disk) -> str:
-    """The name that a client made for itself once, here."""
-    with disk.lock():
-        known = disk.get("client-id")
+def load_or_create_client_id(storage: DurableStorage) -> str:
+    """Return the client's stored id; create and store a random one at the first call."""
+    with storage.lock():
+        known = storage.get("client-id")
         if known is None:
             known = uuid.uuid4().hex.encode()
-            disk.put("client-id", known)
+            storage.put("client-id", known)
     return known.decode()
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A value under its ticket; the digest tells a damaged file from a whole one."""
+class StoredUpdate:
+    """An update on the client's disk; the digest detects a damaged file."""
 
     ticket: Ticket
     digest: str
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a client knows of a job: `seen` is the highest ticket number of this epoch, `slots` are oldest first.
+class ClientState:
+    """What a client knows about a job.
 
-    `weight` is that of the newest value, 0 before there is one.
+    Args:
+        client: id of the client in this job.
+        config: hash of the job's configuration.
+        epoch: the last epoch that the client has seen.
+        highest_ticket: the highest ticket number that the client has seen in this epoch.
+        updates: the updates on its disk, oldest first.
+        weight: the weight of the newest update; 0 before the first one.
+        leaving: whether the client wants to leave the job.
     """
 
     client: str
     config: str
     epoch: Epoch
-    seen: int = 0
-    slots: tuple[Slot, ...] = ()
+    highest_ticket: int = 0
+    updates: tuple[StoredUpdate, ...] = ()
     weight: float = 0.0
     leaving: bool = False
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
-        """The tickets of the values that are kept."""
-        return tuple(slot.ticket for slot in self.slots)
+        """The tickets of the updates on the disk."""
+        return tuple(update.ticket for update in self.updates)
 
 
 class ClientStore:
-    """A client's durable memory, a folder a job."""
+    """A client's durable state: one folder per job with `state.json` and one file per update."""
 
-    def __init__(self, disk: Disk) -> None:
-        self.disk = disk
+    def __init__(self, storage: DurableStorage) -> None:
+        self.storage = storage
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep other processes from changing what is here."""
-        return self.disk.lock()
+        """Return a context manager that prevents other processes from changing the state."""
+        return self.storage.lock()
 
-    def load(self, job: str) -> Held | None:
-        """What is known of a job; a value whose file is gone or damaged is not held, nor is a damaged state."""
-        held = _parse(self.disk.get(f"{job}/state.json") or b"")
-        if held is None:
+    def load(self, job: str) -> ClientState | None:
+        """Return the state of a job, without updates whose file is missing or damaged; None if it cannot be read."""
+        state = _parse(self.storage.get(f"{job}/state.json") or b"")
+        if state is None:
             return None
-        whole = tuple(slot for slot in held.slots if self._read(job, slot) is not None)
-        return replace(held, slots=whole)
+        return replace(state, updates=tuple(update for update in state.updates if self._read(job, update) is not None))
 
-    def value(self, job: str, ticket: Ticket) -> Vector:
-        """The value under a ticket that is held."""
-        held = self.load(job)
-        [slot] = [slot for slot in (held.slots if held else ()) if slot.ticket == ticket]
-        value = self._read(job, slot)
-        assert value is not None, "load names whole values alone"
-        return value
+    def load_update(self, job: str, ticket: Ticket) -> FixedPoint:
+        """Return the update under a ticket, which must be one of `load(job).tickets`."""
+        state = self.load(job)
+        [stored] = [stored for stored in (state.updates if state else ()) if stored.ticket == ticket]
+        update = self._read(job, stored)
+        assert update is not None, "load returns readable updates only"
+        return update
 
-    def keep(self, job: str, held: Held, ticket: Ticket, value: Vector) -> None:
-        """Keep a value under a new ticket beside those that `held` names; what it does not name goes."""
-        slot = Slot(ticket, digest_of(value))
-        self.disk.put(_file(job, ticket), np.ascontiguousarray(value, ON_THE_WIRE).tobytes())
-        self.note(job, replace(held, slots=(*held.slots, slot)))
+    def save_update(self, job: str, state: ClientState, ticket: Ticket, update: FixedPoint) -> None:
+        """Store `state` and, under a new ticket, an update beside those that `state` names; delete all others.
 
-    def note(self, job: str, held: Held) -> None:
-        """Write what is known of a job, and sweep away the values that it no longer names."""
-        self.disk.put(f"{job}/state.json", _as_json(held))
-        named = {f"{job}/state.json", *(_file(job, ticket) for ticket in held.tickets)}
-        for name in self.disk.names(job):
+        Args:
+            job: id of the job.
+            state: the new state, without the new update.
+            ticket: the ticket of the new update.
+            update: the new update.
+        """
+        stored = StoredUpdate(ticket, digest_of(update))
+        self.storage.put(_file_name(job, ticket), np.ascontiguousarray(update, UPLOAD_DTYPE).tobytes())
+        self.save_state(job, replace(state, updates=(*state.updates, stored)))
+
+    def save_state(self, job: str, state: ClientState) -> None:
+        """Store the state of a job and delete the updates that it no longer names."""
+        self.storage.put(f"{job}/state.json", _as_json(state))
+        named = {f"{job}/state.json", *(_file_name(job, ticket) for ticket in state.tickets)}
+        for name in self.storage.names(job):
             if name not in named:
-                self.disk.drop(name)
+                self.storage.delete(name)
 
     def leave(self, job: str) -> bool:
-        """Ask to be taken out of a job at the next contact; false if the job is not known here."""
-        return self._wish(job, leaving=True)
+        """Ask to leave a job at the next contact with the server; return False if the job is not known."""
+        return self._set_leaving(job, leaving=True)
 
-    def stay(self, job: str) -> bool:
-        """Take back the wish to leave, or come back after it was granted; false if the job is not known here."""
-        return self._wish(job, leaving=False)
+    def cancel_leave(self, job: str) -> bool:
+        """Cancel the request to leave, or join again after leaving; return False if the job is not known."""
+        return self._set_leaving(job, leaving=False)
 
-    def _wish(self, job: str, *, leaving: bool) -> bool:
+    def _set_leaving(self, job: str, *, leaving: bool) -> bool:
         with self.lock():
-            held = self.load(job)
-            if held is None:
+            state = self.load(job)
+            if state is None:
                 return False
-            self.note(job, replace(held, leaving=leaving))
+            self.save_state(job, replace(state, leaving=leaving))
         return True
 
-    def _read(self, job: str, slot: Slot) -> Vector | None:
-        content = self.disk.get(_file(job, slot.ticket))
-        if content is None or len(content) % ON_THE_WIRE.itemsize:
+    def _read(self, job: str, stored: StoredUpdate) -> FixedPoint | None:
+        content = self.storage.get(_file_name(job, stored.ticket))
+        if content is None or len(content) % UPLOAD_DTYPE.itemsize:
             return None
-        value = np.frombuffer(content, ON_THE_WIRE)
-        return value if digest_of(value) == slot.digest else None
+        update = np.frombuffer(content, UPLOAD_DTYPE)
+        return update if digest_of(update) == stored.digest else None
 
 
-def _file(job: str, ticket: Ticket) -> str:
+def _file_name(job: str, ticket: Ticket) -> str:
     return f"{job}/{ticket.number}-{ticket.nonce}.value"
 
 
-def _as_json(held: Held) -> bytes:
-    slots = [[slot.ticket.number, slot.ticket.nonce, slot.digest] for slot in held.slots]
-    return json.dumps({**held.__dict__, "slots": slots}, indent=1).encode()
+_JSON_KEYS = {"highest_ticket": "seen", "updates": "slots"}  # the other keys are the names of the fields
 
 
-def _parse(content: bytes) -> Held | None:
+def _as_json(state: ClientState) -> bytes:
+    updates = [[*stored.ticket, stored.digest] for stored in state.updates]
+    fields = {**state.__dict__, "updates": updates}
+    return json.dumps({_JSON_KEYS.get(name, name): value for name, value in fields.items()}, indent=1).encode()
+
+
+def _parse(content: bytes) -> ClientState | None:
+    names = {key: name for name, key in _JSON_KEYS.items()}
     try:
-        found: dict[str, Any] = json.loads(content)
-        slots = tuple(Slot(Ticket(number, nonce), digest) for number, nonce, digest in found["slots"])
-        return Held(**{**found, "epoch": Epoch(*found["epoch"]), "slots": slots})
-    except (ValueError, TypeError, KeyError, RecursionError):
+        found: dict[str, Any] = {names.get(key, key): value for key, value in json.loads(content).items()}
+        updates = tuple(StoredUpdate(Ticket(number, nonce), digest) for number, nonce, digest in found["updates"])
+        return ClientState(**{**found, "epoch": Epoch(*found["epoch"]), "updates": updates})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

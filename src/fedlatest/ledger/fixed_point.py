@@ -1,7 +1,7 @@
-"""Fixed point: values as whole numbers of a unit, so that sums are exact in any order.
+"""Fixed-point numbers: integers that count multiples of the job's `unit`, so that sums are exact in any order.
 
-A value is bounded to less than 2^30 units, so that the difference of two fits 32 bits (no more on the wire than
-float32); the server adds in 64 bits.
+A number has a magnitude below 2^30 units, so the difference of two fits in 32 bits: an upload is no larger than one in
+float32. The server adds in 64 bits.
 """
 
 import math
@@ -11,40 +11,44 @@ import numpy.typing as npt
 
 from fedlatest.errors import ConfigError, DivergedError
 
-Vector = npt.NDArray[np.int32]
-Total = npt.NDArray[np.int64]
+FixedPoint = npt.NDArray[np.int32]
+FixedPointSum = npt.NDArray[np.int64]
 
-MOST_UNITS = 2**30 - 1
-ON_THE_WIRE = np.dtype("<i4")
-IN_THE_LEDGER = np.dtype("<i8")
+MAX_UNITS = 2**30 - 1
+UPLOAD_DTYPE = np.dtype("<i4")
+SUM_DTYPE = np.dtype("<i8")
 
 
-def to_units(values: npt.NDArray[np.floating], unit: float) -> Vector:
-    """Round to the nearest whole number of units.
+def to_fixed_point(values: npt.NDArray[np.floating], unit: float) -> FixedPoint:
+    """Round values to the nearest multiples of `unit` and return the factors.
 
-    >>> to_units(np.array([0.26, -1.0]), 0.25).tolist()
+    >>> to_fixed_point(np.array([0.26, -1.0]), 0.25).tolist()
     [1, -4]
+
+    Raises:
+        DivergedError: a value is not finite.
+        ConfigError: a value needs more than `MAX_UNITS` units.
     """
     scaled = np.rint(np.asarray(values, np.float64) / unit)
     largest = float(np.max(np.abs(scaled), initial=0.0))
     if not math.isfinite(largest):
         raise DivergedError("the update is not finite; try a smaller learning rate")
-    if largest > MOST_UNITS:
+    if largest > MAX_UNITS:
         raise ConfigError(
-            f"unit={unit:g}: the update reaches {largest * unit:.3g}, beyond the {MOST_UNITS * unit:.3g} that fits; "
-            "choose a larger unit for the job, or look why the update is so large"
+            f"unit={unit:g}: the update reaches {largest * unit:.3g}, above the maximum of {MAX_UNITS * unit:.3g}; "
+            "choose a larger unit for the job, or find out why the update is so large"
         )
-    return scaled.astype(ON_THE_WIRE)
+    return scaled.astype(UPLOAD_DTYPE)
 
 
-def from_units(total: Total | Vector, unit: float) -> npt.NDArray[np.float32]:
-    """What so many units are worth, in single precision."""
-    worth = np.empty(total.shape, np.float32)
-    np.multiply(total, unit, out=worth, casting="unsafe")
-    return worth
+def from_fixed_point(numbers: FixedPointSum | FixedPoint, unit: float) -> npt.NDArray[np.float32]:
+    """Return `numbers * unit` in single precision."""
+    values = np.empty(numbers.shape, np.float32)
+    np.multiply(numbers, unit, out=values, casting="unsafe")
+    return values
 
 
-def norm(vector: Vector | Total, unit: float) -> float:
-    """The Euclidean norm of a vector of units."""
-    values = vector.astype(np.float64)
+def norm(numbers: FixedPoint | FixedPointSum, unit: float) -> float:
+    """Return the Euclidean norm of `numbers * unit`."""
+    values = numbers.astype(np.float64)
     return math.sqrt(float(values @ values)) * unit

@@ -1,4 +1,4 @@
-"""Large vectors on all cores: their digests, and their sum."""
+"""Digests, checksums and sums of large fixed-point arrays, computed on all cores."""
 
 import hashlib
 import os
@@ -10,37 +10,37 @@ from typing import Any
 
 import numpy as np
 
-from fedlatest.ledger.fixed_point import ON_THE_WIRE, Total, Vector
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE, FixedPoint, FixedPointSum
 
-PART = 2**20  # numbers; hashing and adding let go of Python's lock
-
-
-def digest_of(vector: Vector) -> str:
-    """The name of a value, on the client's disk and in the ledger: the digest of the digests of its parts."""
-    numbers = np.ascontiguousarray(vector, ON_THE_WIRE)
-    parts = _each_part(len(numbers), lambda part: hashlib.sha256(numbers[part].data).digest())
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+CHUNK_LENGTH = 2**20  # numbers per thread and step; hashing and adding release the GIL
 
 
-def checksum_of(vector: Vector) -> str:
-    """What tells a vector that was damaged on its way, in a third of the time of a digest.
+def digest_of(update: FixedPoint) -> str:
+    """Return the digest that identifies an update: the SHA-256 of the SHA-256 digests of its chunks."""
+    numbers = np.ascontiguousarray(update, UPLOAD_DTYPE)
+    chunks = _map_chunks(lambda chunk: hashlib.sha256(numbers[chunk].data).digest(), len(numbers))
+    return hashlib.sha256(b"".join(chunks)).hexdigest()
 
-    Who can change a vector on purpose can change either with it: against that there is TLS.
+
+def checksum_of(upload: FixedPoint) -> str:
+    """Return a checksum that detects accidental damage in transit; it takes a third of the time of a digest.
+
+    It does not protect against deliberate changes: TLS does.
     """
-    numbers = np.ascontiguousarray(vector, ON_THE_WIRE)
-    parts = _each_part(len(numbers), lambda part: zlib.crc32(numbers[part].data).to_bytes(4, "little"))
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    numbers = np.ascontiguousarray(upload, UPLOAD_DTYPE)
+    chunks = _map_chunks(lambda chunk: zlib.crc32(numbers[chunk].data).to_bytes(4, "little"), len(numbers))
+    return hashlib.sha256(b"".join(chunks)).hexdigest()
 
 
-def add_to(total: Total, vector: Vector, *, sign: int = 1) -> None:
-    """Add a vector to a total, in place, or subtract it."""
+def add_in_place(total: FixedPointSum, numbers: FixedPoint, *, sign: int = 1) -> None:
+    """Add `numbers` to `total` in place, or subtract them if `sign` is negative."""
     add = np.add if sign > 0 else np.subtract
-    _each_part(len(total), lambda part: add(total[part], vector[part], out=total[part]))
+    _map_chunks(lambda chunk: add(total[chunk], numbers[chunk], out=total[chunk]), len(total))
 
 
-def _each_part(length: int, work: Callable[[slice], Any]) -> list[Any]:
-    parts = [slice(start, start + PART) for start in range(0, length, PART)]
-    return [work(part) for part in parts] if len(parts) < 2 else list(_pool().map(work, parts))
+def _map_chunks(function: Callable[[slice], Any], length: int) -> list[Any]:
+    chunks = [slice(start, start + CHUNK_LENGTH) for start in range(0, length, CHUNK_LENGTH)]
+    return [function(chunk) for chunk in chunks] if len(chunks) < 2 else list(_pool().map(function, chunks))
 
 
 @cache

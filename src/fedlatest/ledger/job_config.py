@@ -1,4 +1,4 @@
-"""What a job is: the settings that server and clients must share for as long as it lives."""
+"""The identity of a job: its configuration and the layout of its model, which server and clients must share."""
 
 import hashlib
 import json
@@ -11,16 +11,28 @@ import numpy.typing as npt
 
 from fedlatest.errors import ConfigError
 
+Arrays = Mapping[str, npt.NDArray[Any]]
 Memory = Literal["client", "server", "none"]
 
 
 @dataclass(frozen=True)
 class JobConfig:
-    """The identity of a job beside its model; a server or client with another is refused.
+    """The settings of a job that cannot change while it exists; servers and clients with other settings are rejected.
 
-    `memory` says where clients' latest values are kept: on their own disks, at the server as well (a copy a client), or
-    nowhere for an algorithm that remembers nothing. `unit` is the grid's step: values are whole multiples of it.
-    `weighs` says whether clients send their updates times their samples.
+    The field names are stored in the ledger and sent to clients: renaming one makes existing jobs unreadable.
+
+    Args:
+        algorithm: name of the algorithm.
+        settings: settings of the algorithm.
+        memory: where the clients' latest updates are stored: "client", on each client's disk only; "server", at the
+            server as well; "none", nowhere, for an algorithm without remembered state.
+        unit: step of the fixed-point numbers: updates are rounded to multiples of it.
+        clip_norm: scale updates down to at most this Euclidean norm; None for no limit.
+        seed: seed of the random choices at the server.
+        weighs: whether clients send their update times their weight (number of samples).
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
 
     algorithm: str
@@ -35,28 +47,25 @@ class JobConfig:
         if self.memory not in get_args(Memory):
             raise ConfigError(f"memory={self.memory!r}: choose one of {', '.join(get_args(Memory))}")
         if not 2.0**-40 <= self.unit <= 2.0**10:
-            raise ConfigError(f"unit={self.unit}: the grid's step is in 2^-40 .. 2^10")
+            raise ConfigError(f"unit={self.unit}: must be between 2^-40 and 2^10")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm={self.clip_norm}: must be above 0, or None for no clipping")
         if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"seed={self.seed}: a seed is in 0 .. 2^32 - 1")
+            raise ConfigError(f"seed={self.seed}: must be between 0 and 2^32 - 1")
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON writes it; 10 and 10.0 are the same limit."""
+        """Return the settings as plain values for JSON; 10 and 10.0 give the same result."""
         clip_norm = None if self.clip_norm is None else float(self.clip_norm)
         return {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
 
     @property
     def hash(self) -> str:
-        """A name for it that is the same on every machine."""
+        """A hash of the settings that is the same on every machine."""
         return hash_of(self.as_dict())
 
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
-
-class Place(NamedTuple):
-    """One array of the model."""
+class ArraySpec(NamedTuple):
+    """Name, shape and type of one array of the model."""
 
     name: str
     shape: tuple[int, ...]
@@ -64,63 +73,67 @@ class Place(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The arrays of a model in their order. Whole numbers, such as the counter of a batch norm, are not trained."""
+    """The arrays of a model, in the model's order.
 
-    places: tuple[Place, ...]
+    Training changes the floating-point arrays. Integer arrays, such as the step counter of a batch normalisation, stay
+    as they are.
+    """
+
+    specs: tuple[ArraySpec, ...]
 
     @classmethod
     def of(cls, arrays: Arrays) -> "Layout":
-        """Read it off a model.
+        """Return the layout of a model.
 
         >>> Layout.of({"w": np.zeros((2, 3), np.float32)}).size
         6
         """
-        for name, array in arrays.items():
-            if np.asarray(array).dtype.kind not in "fiu":
-                raise ConfigError(f"array {name} is of type {np.asarray(array).dtype}: a model is made of numbers")
-        found = [Place(name, tuple(array.shape), array.dtype.str) for name, array in _as_arrays(arrays).items()]
-        return cls(tuple(found))
+        found = {name: np.asarray(array) for name, array in arrays.items()}
+        for name, array in found.items():
+            if array.dtype.kind not in "fiu":
+                raise ConfigError(f"array {name} is of type {array.dtype}: a model's arrays must be float or integer")
+        return cls(tuple(ArraySpec(name, tuple(array.shape), array.dtype.str) for name, array in found.items()))
 
     @property
-    def trained(self) -> tuple[Place, ...]:
-        """The arrays that training moves, as they lie in a vector: by name, in whatever order a model has them."""
-        return tuple(sorted(place for place in self.places if np.dtype(place.dtype).kind == "f"))
+    def trained(self) -> tuple[ArraySpec, ...]:
+        """The arrays that training changes, in the order in which `flatten` joins them: sorted by name."""
+        return tuple(sorted(spec for spec in self.specs if np.dtype(spec.dtype).kind == "f"))
 
     @property
     def size(self) -> int:
-        """How many numbers training moves."""
-        return sum(_size(place) for place in self.trained)
+        """The number of trained numbers, which is the length of `flatten`'s result."""
+        return sum(_size(spec) for spec in self.trained)
 
     @property
     def hash(self) -> str:
-        """A name for it that is the same on every machine, in whatever order the arrays come."""
-        return hash_of(sorted(list(place) for place in self.places))
+        """A hash of the layout that is the same on every machine and for every order of the arrays."""
+        return hash_of(sorted(list(spec) for spec in self.specs))
 
     def flatten(self, arrays: Arrays) -> npt.NDArray[np.float32]:
-        """All trained numbers in a row, in single precision; the arrays may come in another order."""
+        """Join all trained arrays into one of shape [size], in single precision; `arrays` may be in any order."""
         found = Layout.of(arrays)
-        if sorted(found.places) != sorted(self.places):
+        if sorted(found.specs) != sorted(self.specs):
             raise ConfigError(f"the model is not the job's: its layout is {found.hash}, the job's {self.hash}")
         if not self.trained:
-            raise ConfigError("the model holds no array of floating point numbers: there is nothing to train")
-        return np.concatenate([np.asarray(arrays[place.name], np.float32).reshape(-1) for place in self.trained])
+            raise ConfigError("the model has no floating-point array: there is nothing to train")
+        return np.concatenate([np.asarray(arrays[spec.name], np.float32).reshape(-1) for spec in self.trained])
 
-    def fixed(self, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that training leaves alone."""
-        return {place.name: np.asarray(arrays[place.name]) for place in self.places if place not in self.trained}
+    def untrained(self, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that training does not change."""
+        return {spec.name: np.asarray(arrays[spec.name]) for spec in self.specs if spec not in self.trained}
 
-    def unflatten(self, vector: npt.NDArray[Any], fixed: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """The model whose trained numbers lie in a vector, in its own shapes, types and order."""
-        ends = np.cumsum([_size(place) for place in self.trained])
-        moved = {
-            place.name: vector[end - _size(place) : end].reshape(place.shape).astype(place.dtype)
-            for place, end in zip(self.trained, ends, strict=True)
+    def unflatten(self, flat: npt.NDArray[Any], untrained: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Return the model with the trained numbers `flat`, in the model's shapes, types and order."""
+        ends = np.cumsum([_size(spec) for spec in self.trained])
+        trained = {
+            spec.name: flat[end - _size(spec) : end].reshape(spec.shape).astype(spec.dtype)
+            for spec, end in zip(self.trained, ends, strict=True)
         }
-        return {place.name: moved[place.name] if place.name in moved else fixed[place.name] for place in self.places}
+        return {spec.name: trained[spec.name] if spec.name in trained else untrained[spec.name] for spec in self.specs}
 
 
 def hash_of(value: Any) -> str:
-    """A short digest of anything that JSON can write.
+    """Return a short hash of a value that JSON can represent.
 
     >>> hash_of({"b": 1, "a": 2}) == hash_of({"a": 2, "b": 1})
     True
@@ -128,9 +141,5 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _as_arrays(arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
-    return {name: np.asarray(array) for name, array in arrays.items()}
-
-
-def _size(place: Place) -> int:
-    return int(np.prod(place.shape, dtype=np.int64))
+def _size(spec: ArraySpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64))

@@ -1,8 +1,12 @@
-"""What server and client say to each other, whatever carries it: a text header, and for an upload a vector.
+"""The messages between server and client: a JSON header and, for an upload, an array. Any transport can carry them.
 
-The server hands a client a *ticket* with each instruction; an upload counts if it bears the ticket that the client was
-handed last. `applied` is the ticket of the value that is in the sum, and the base of the difference that comes back;
-its digest goes with it, because a disk that was set back may have made another value under the same ticket.
+The server issues a *ticket* with each instruction. An upload is accepted only if it carries the ticket that was
+issued to its client last. `Instruction.applied` is the ticket of the update that is in the sum: the client subtracts
+that update from its new one. The digest of the update is sent too, because a client whose disk was restored from a
+copy can have computed another update under the same ticket.
+
+The keys of the header are part of the protocol. They are the names of the fields, except where a field names another
+key.
 """
 
 import dataclasses
@@ -14,25 +18,28 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.fixed_point import Vector
+from fedlatest.ledger.fixed_point import FixedPoint
 
-Ask = Literal["hello", "train", "rebase"]
-Say = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead"]
-LEAVING = "leaving"  # why a client says hello that wants to go
-MOST_HEADER = 64 * 1024
+InstructionKind = Literal["hello", "train", "rebase"]
+ReplyKind = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead"]
+LEAVING = "leaving"  # value of `why` in the hello of a client that wants to leave
+MAX_HEADER = 64 * 1024
 _JOB = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{1,32}")
 
 
 class Ticket(NamedTuple):
-    """Leave to upload once. Numbers grow; the nonce tells apart two servers that continue from one backup."""
+    """Permission to upload once.
+
+    A client's numbers increase. The nonce distinguishes the tickets of two servers that continue from the same backup.
+    """
 
     number: int
     nonce: str
 
 
 class Epoch(NamedTuple):
-    """A stretch of a job in which the sum is kept by differences without a break."""
+    """A period of a job in which the sum changes by differences only; a new epoch starts from an empty sum."""
 
     number: int
     token: str
@@ -40,128 +47,171 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class Instruction:
-    """What the server asks of a client."""
+    """A message from the server to a client.
 
-    ask: Ask
+    Args:
+        kind: "hello", report your state; "train", train and upload; "rebase", upload the stored update of the previous
+            epoch again.
+        job: id of the job.
+        epoch: current epoch of the job.
+        config: hash of the job's configuration.
+        layout: hash of the model's layout.
+        client: id of the client.
+        round: number of the round.
+        ticket: the ticket to upload under; None for a hello.
+        applied: the ticket of the client's update that is in the sum; None if there is none.
+        applied_digest: the digest of that update.
+        settings: the job's configuration and the `size` of an update.
+    """
+
+    kind: InstructionKind = field(metadata={"key": "ask"})
     job: str
     epoch: Epoch
-    config: str  # hash
-    layout: str  # hash
+    config: str
+    layout: str
     client: str
     round: int = 0
     ticket: Ticket | None = None
     applied: Ticket | None = None
-    value: str = ""  # digest of the applied value
+    applied_digest: str = field(default="", metadata={"key": "value"})
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What a client answers; `vector` is the difference from `base`, or the value itself where there is no base."""
+    """A message from a client to the server.
 
-    say: Say
+    Args:
+        kind: "hello", the client's state; "upload", an update; "goodbye", an upload that removes the client's update
+            from the sum; "declined", the client cannot train now; "failed", an error; "lost", the update in the sum
+            is no longer on the client's disk; "ahead", the client has seen a newer ticket or epoch than the
+            instruction's.
+        job: id of the job.
+        epoch: the epoch of the client's stored state.
+        config: hash of the job's configuration.
+        layout: hash of the model's layout.
+        client: id of the client.
+        round: round of the instruction.
+        ticket: ticket of the instruction.
+        base: the ticket of the update that was subtracted; None if the upload is the whole update.
+        held_tickets: the tickets of the updates on the client's disk.
+        highest_ticket: the highest ticket number that the client has seen in its epoch.
+        trained: whether the client trained for this upload.
+        weight: number of samples; 0 if not known yet.
+        checksum: checksum of the upload.
+        update_digest: digest of the whole update, which is now on the client's disk.
+        why: explanation for people; `LEAVING` in the hello of a client that wants to leave.
+        metrics: results of the training function.
+        upload: the update minus the update under `base`; sent beside the header.
+    """
+
+    kind: ReplyKind = field(metadata={"key": "say"})
     job: str
     epoch: Epoch
-    config: str  # hash
-    layout: str  # hash
+    config: str
+    layout: str
     client: str
     round: int = 0
     ticket: Ticket | None = None
     base: Ticket | None = None
-    held: tuple[Ticket, ...] = ()
-    seen: int = 0
+    held_tickets: tuple[Ticket, ...] = field(default=(), metadata={"key": "held"})
+    highest_ticket: int = field(default=0, metadata={"key": "seen"})
     trained: bool = True
     weight: float = 0.0
-    checksum: str = ""  # of the vector
-    value: str = ""  # digest of the value that the client now keeps
+    checksum: str = ""
+    update_digest: str = field(default="", metadata={"key": "value"})
     why: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    vector: Vector | None = None
+    upload: FixedPoint | None = None
 
 
 def encode(message: Instruction | Reply) -> str:
-    """The header as text; a reply's vector travels beside it."""
-    fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "vector"}
-    return json.dumps(fields)
+    """Return the header of a message as JSON; the upload of a reply is sent beside it."""
+    return json.dumps({key: getattr(message, f.name) for key, f in _header_fields(type(message)).items()})
 
 
 def decode_instruction(header: str) -> Instruction:
-    """Read an instruction; anything that is not one is refused."""
-    values = _read(header, Instruction)
-    _check_choice("ask", values["ask"], Ask)
-    if (values["ask"] == "hello") != (values["ticket"] is None):
-        raise ProtocolError("an instruction bears a ticket unless it is a hello")
+    """Parse the header of an instruction; raise ProtocolError if it is not valid."""
+    values = _decode(header, Instruction)
+    _check_choice("ask", values["kind"], InstructionKind)
+    if (values["kind"] == "hello") != (values["ticket"] is None):
+        raise ProtocolError("an instruction must have a ticket, except a hello, which must not")
     return Instruction(**values)
 
 
-def decode_reply(header: str, vector: Any = None) -> Reply:
-    """Read a reply; anything that is not one is refused. What its vector must be is the ledger's to say."""
-    values = _read(header, Reply)
-    _check_choice("say", values["say"], Say)
+def decode_reply(header: str, upload: Any = None) -> Reply:
+    """Parse the header of a reply; raise ProtocolError if it is not valid. The ledger checks the upload itself."""
+    values = _decode(header, Reply)
+    _check_choice("say", values["kind"], ReplyKind)
     values["metrics"] = {name: _number(f"metrics.{name}", value) for name, value in values["metrics"].items()}
-    return Reply(**values, vector=vector)
+    return Reply(**values, upload=upload)
 
 
-def _read(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any]:
-    if not isinstance(header, str) or len(header) > MOST_HEADER:
-        raise ProtocolError(f"the header is not a text of at most {MOST_HEADER} characters")
+def _header_fields(kind: type[Instruction] | type[Reply]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields that are in the header, by their keys."""
+    return {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name != "upload"}
+
+
+def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any]:
+    if not isinstance(header, str) or len(header) > MAX_HEADER:
+        raise ProtocolError(f"the header must be a text of at most {MAX_HEADER} characters")
     try:
         found = json.loads(header)
-        json.dumps(found, ensure_ascii=False).encode()  # halves of characters cannot be written anywhere
+        json.dumps(found, ensure_ascii=False).encode()  # raises on unpaired surrogates, which cannot be stored
     except (ValueError, RecursionError):
         raise ProtocolError("the header is not JSON") from None
-    known = {f.name: f for f in dataclasses.fields(kind) if f.name != "vector"}
-    if not isinstance(found, dict) or set(found) != set(known):
-        raise ProtocolError(f"the header is not that of a {kind.__name__.lower()} of this version")
-    return {name: _parse(name, known[name].type, value) for name, value in found.items()}
+    fields = _header_fields(kind)
+    if not isinstance(found, dict) or set(found) != set(fields):
+        raise ProtocolError(f"the header does not have the keys of a {kind.__name__.lower()} of this version")
+    return {fields[key].name: _parse(key, fields[key].type, value) for key, value in found.items()}
 
 
-def _parse(name: str, kind: Any, value: Any) -> Any:
+def _parse(key: str, kind: Any, value: Any) -> Any:
     if kind == Epoch:
-        return Epoch(*_pair(name, value))
+        return Epoch(*_pair(key, value))
     if kind == Ticket | None:
-        return None if value is None else Ticket(*_pair(name, value))
+        return None if value is None else Ticket(*_pair(key, value))
     if kind == tuple[Ticket, ...]:
         if not isinstance(value, list) or len(value) > 8:
-            raise ProtocolError(f"{name}: not a list of tickets")
-        return tuple(Ticket(*_pair(name, each)) for each in value)
+            raise ProtocolError(f"{key}: must be a list of at most 8 tickets")
+        return tuple(Ticket(*_pair(key, each)) for each in value)
     if kind is float:
-        number = _number(name, value)
+        number = _number(key, value)
         if not 0 <= number < math.inf:
-            raise ProtocolError(f"{name}={number}: not a finite number from 0 on")
+            raise ProtocolError(f"{key}={number}: must be finite and at least 0")
         return number
     if kind is int:
         if not _is_count(value):
-            raise ProtocolError(f"{name}={str(value)[:40]}: not a whole number in 0 .. 2^62")
+            raise ProtocolError(f"{key}={str(value)[:40]}: must be an integer in 0 .. 2^62 - 1")
         return value
     plain: Any = {bool: bool}.get(kind, dict if "Mapping" in str(kind) else str)
     if not isinstance(value, plain):
-        raise ProtocolError(f"{name}={value!r}: not a {plain.__name__}")
-    if name == "job" and not _JOB.fullmatch(value):
-        raise ProtocolError(f"job={value!r}: not a job's id")
+        raise ProtocolError(f"{key}={value!r}: must be of type {plain.__name__}")
+    if key == "job" and not _JOB.fullmatch(value):
+        raise ProtocolError(f"job={value!r}: must be 32 hexadecimal digits")
     return value
 
 
-def _number(name: str, value: Any) -> float:
+def _number(key: str, value: Any) -> float:
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
     except OverflowError:
         pass
-    raise ProtocolError(f"{name}={str(value)[:40]}: not a number")
+    raise ProtocolError(f"{key}={str(value)[:40]}: must be a number")
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
 
 
-def _pair(name: str, value: Any) -> tuple[int, str]:
+def _pair(key: str, value: Any) -> tuple[int, str]:
     match value:
         case [number, str(token)] if _is_count(number) and _TOKEN.fullmatch(token):
-            return number, token  # a client names files after these
-    raise ProtocolError(f"{name}={value!r}: not a number and a token")
+            return number, token  # both become part of file names at the client, so they are checked strictly
+    raise ProtocolError(f"{key}={value!r}: must be an integer and a token of 1 to 32 hexadecimal digits")
 
 
-def _check_choice(name: str, value: Any, choices: Any) -> None:
+def _check_choice(key: str, value: Any, choices: Any) -> None:
     if value not in get_args(choices):
-        raise ProtocolError(f"{name}={value!r}: unknown; it is one of {', '.join(get_args(choices))}")
+        raise ProtocolError(f"{key}={value!r}: must be one of {', '.join(get_args(choices))}")

@@ -1,8 +1,11 @@
-"""Run folders -> tables and figures; never trains."""
+"""Reports on runs: tables, figures and the HTML page, made from run folders.
+
+Imports only `runs` of fedlatest's packages, and nothing that imports JAX.
+"""
 
 from fedlatest.report.availability_figures import draw_availability, draw_round, draw_sleep, has_sleep
 from fedlatest.report.claims import Claim, write_claims
-from fedlatest.report.figures import METRICS, Line, draw_both, draw_curves, draw_panels
+from fedlatest.report.figures import METRICS, Line, draw_curves, draw_loss_and_accuracy, draw_panels
 from fedlatest.report.page import write_page
 from fedlatest.report.published_curves import PublishedCurve, read_published
 from fedlatest.report.run_records import TITLES, RunRecord, read_runs
@@ -15,8 +18,8 @@ __all__ = [
     "PublishedCurve",
     "RunRecord",
     "draw_availability",
-    "draw_both",
     "draw_curves",
+    "draw_loss_and_accuracy",
     "draw_panels",
     "draw_round",
     "draw_sleep",

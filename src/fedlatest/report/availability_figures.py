@@ -1,4 +1,4 @@
-"""Pictures of who is there: the availability chart, clients asleep, and one round of FedLaAvg."""
+"""Figures of availability: over rounds, over the hours of a day, and in one round of FedLaAvg."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,14 +14,23 @@ from fedlatest.report.figures import canvas, save
 from fedlatest.report.run_records import RunRecord
 from fedlatest.runs import ClientRecord, RunFolder
 
-HERE, CHOSEN, AWAY, OLD = "#E69F00", "#D55E00", "#8A8F98", "#00224E"
-ASLEEP, SENT = "#F3C766", "#00224E"
+AVAILABLE, CHOSEN, UNSEEN, REUSED = "#E69F00", "#D55E00", "#8A8F98", "#00224E"
+WINDOW, SAMPLES = "#F3C766", "#00224E"
 MOST_ROUNDS_SHOWN = 800
 MOST_CLIENTS_SHOWN = 40
 
 
 def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str = "") -> Path:
-    """Who is available when, a row per label: light where its clients are here, dark where they are away."""
+    """Draw availability over rounds, one row per label: light where its clients are available, dark where not.
+
+    Args:
+        runs: One run per panel, by the panel's title.
+        path: The file to write, .png or .pdf.
+        title: Title of the figure.
+
+    Returns:
+        `path`.
+    """
     with canvas(3.2 * len(runs), 3.0) as figure:
         if title:
             figure.suptitle(title)
@@ -35,81 +44,101 @@ def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str =
         figure.axes[0].set_ylabel("clients, by label")
         kinds = [
             Patch(facecolor="white", edgecolor="black", label="available"),
-            Patch(facecolor="#404040", label="away"),
+            Patch(facecolor="#404040", label="not available"),
         ]
         figure.legend(handles=kinds, loc="outside lower center", ncols=2, frameon=False)
         return save(figure, path)
 
 
 def has_sleep(run: RunRecord) -> bool:
-    """Whether `draw_sleep` can draw a run."""
+    """Return whether `draw_sleep` can draw a run: its samples have a time of day, its clients a daily window."""
     clients = RunFolder(run.path).clients()
     return clients is not None and bool(clients.sent.size and clients.window.size)
 
 
 def draw_sleep(run: RunRecord, path: Path, *, title: str = "") -> Path:
-    """Clients' days, a row each, by the start of their windows: when their samples were made, and when they are here.
+    """Draw the day of each client as a row: the times of its samples and the window in which it is available.
 
-    Of many clients, some at equal steps of that order are shown.
+    Rows are sorted by the start of the window. Of more than MOST_CLIENTS_SHOWN clients, evenly spaced ones are shown.
+
+    Args:
+        run: The run.
+        path: The file to write, .png or .pdf.
+        title: Title of the figure; a default if empty.
+
+    Returns:
+        `path`.
     """
     clients = _clients(run)
     if not (clients.sent.size and clients.window.size):
-        raise RunFolderError(f"{run.path}: its samples have no time of day, or its clients no daily window")
+        raise RunFolderError(f"{run.path}: its samples have no time of day or its clients no daily window")
     order = np.argsort(clients.window[:, 0], kind="stable")
     shown = order[np.linspace(0, order.size - 1, min(order.size, MOST_CLIENTS_SHOWN)).round().astype(int)]
     with canvas(7.5, 1.4 + 0.11 * shown.size) as figure:
         [axes] = figure.subplots(1, 1, squeeze=False)[0]
         for row, (start, length) in enumerate(clients.window[shown].tolist()):
-            axes.broken_barh(hours_of(start, length), (row - 0.4, 0.8), color=ASLEEP, linewidth=0)
+            axes.broken_barh(hours_of(start, length), (row - 0.4, 0.8), color=WINDOW, linewidth=0)
         rows, quarters = np.nonzero(clients.sent[shown])
         counts = clients.sent[shown][rows, quarters]
-        axes.scatter((quarters + 0.5) / 4, rows, s=_area(counts), color=SENT, alpha=0.7, linewidths=0, zorder=2)
+        axes.scatter((quarters + 0.5) / 4, rows, s=_area(counts), color=SAMPLES, alpha=0.7, linewidths=0, zorder=2)
         axes.set(xlim=(0, 24), ylim=(shown.size - 0.4, -0.6), xlabel="time of day")
         axes.set_ylabel(f"{shown.size} of {order.size} clients" if shown.size < order.size else "clients")
         axes.set_xticks(range(0, 25, 3), [f"{hour}:00" for hour in range(0, 25, 3)])
         axes.set_yticks([])
-        axes.set_title(title or "When clients' samples were made, and when they are available", loc="left")
+        axes.set_title(title or "Times of the clients' samples, and when the clients are available", loc="left")
         figure.legend(handles=_sleep_legend(counts), loc="outside lower center", ncols=4, frameon=False)
         return save(figure, path)
 
 
 def hours_of(start: float, length: float) -> list[tuple[float, float]]:
-    """A daily window as (begin, length) within one day, in hours: two pieces where it runs across midnight.
+    """Return a daily window as (start, length) intervals in hours: two intervals if it contains midnight.
 
     >>> hours_of(22, 8), hours_of(1, 8)
     ([(22, 2), (0, 6)], [(1, 8)])
     """
-    before = min(length, 24 - start)
-    return [(start, before)] if before == length else [(start, before), (0, length - before)]
+    before_midnight = min(length, 24 - start)
+    if before_midnight == length:
+        return [(start, length)]
+    return [(start, before_midnight), (0, length - before_midnight)]
 
 
 def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: str = "") -> Path:
-    """One round: each client a dot, in the row of its label; who took part, and whose latest update was reused.
+    """Draw one round of the run's first seed: which clients take part, and whose latest updates are reused.
 
-    Reads the run's first seed. Without `round`, one near the end is shown.
+    Each client is a marker in the row of its label.
+
+    Args:
+        run: The run.
+        path: The file to write, .png or .pdf.
+        round: The round, from 0; one near the end if None.
+        title: Title of the figure; a default if empty.
+
+    Returns:
+        `path`.
     """
-    clients, folder = _clients(run), RunFolder(run.path)
-    who = folder.participation()
-    round = int(0.97 * who.num_rounds) if round is None else round
-    if not 0 <= round < who.num_rounds:
-        raise RunFolderError(f"round={round}: {run.path} has rounds 0 .. {who.num_rounds - 1}")
-    last = np.full(clients.labels.size, -1)
+    clients, participation = _clients(run), RunFolder(run.path).participation()
+    num_rounds = participation.num_rounds
+    round = int(0.97 * num_rounds) if round is None else round
+    if not 0 <= round < num_rounds:
+        raise RunFolderError(f"round={round}: {run.path} has rounds 0 .. {num_rounds - 1}")
+    last_round = np.full(clients.labels.size, -1)
     for earlier in range(round):
-        last[who.cohort(seed=0, round=earlier)] = earlier
+        last_round[participation.cohort(seed=0, round=earlier)] = earlier
     chosen = np.zeros(clients.labels.size, bool)
-    chosen[who.cohort(seed=0, round=round)] = True
-    here = _available(clients, round) | chosen
+    chosen[participation.cohort(seed=0, round=round)] = True
+    available = _available(clients, round) | chosen
     with canvas(9, 3.9) as figure:
         [axes] = figure.subplots(1, 1, squeeze=False)[0]
-        _dots(axes, clients, here, chosen, last, round)
-        reused = (~chosen & (last >= 0)).sum()
-        said = f"{chosen.sum()} clients send a new update; the latest updates of {reused} others count too"
-        axes.set_title(title or f"{run.title}, round {round}: {said}", loc="left")
+        kinds = _draw_markers(axes, clients, available, chosen, last_round, round)
+        figure.legend(handles=kinds, loc="outside lower center", ncols=4, frameon=False)
+        reused = (~chosen & (last_round >= 0)).sum()
+        summary = f"{chosen.sum()} clients upload a new update; the latest updates of {reused} others are reused"
+        axes.set_title(title or f"{run.title}, round {round}: {summary}", loc="left")
         return save(figure, path)
 
 
 def _area(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Of a dot, in square points: more samples are a larger dot, up to the height of two rows."""
+    """Return the area of a dot in square points; it grows with the number of samples, up to the height of two rows."""
     return np.minimum(4.0 * np.asarray(counts), 80)
 
 
@@ -117,48 +146,52 @@ def _sleep_legend(counts: npt.NDArray[np.uint16]) -> list[Patch | Line2D]:
     most = int(counts.max(initial=1))
     sizes = sorted({1, round(most**0.5), most})
     dots = [
-        Line2D([], [], marker="o", linestyle="", color=SENT, alpha=0.7, markeredgewidth=0, label=f"{size}",
+        Line2D([], [], marker="o", linestyle="", color=SAMPLES, alpha=0.7, markeredgewidth=0, label=f"{size}",
                markersize=float(np.sqrt(_area(size))))
         for size in sizes
     ]  # fmt: skip
-    dots[-1].set_label(f"{sizes[-1]} samples within a quarter of an hour")
-    return [Patch(facecolor=ASLEEP, label="available"), *dots]
+    dots[-1].set_label(f"{sizes[-1]} samples in a quarter hour")
+    return [Patch(facecolor=WINDOW, label="available"), *dots]
 
 
-def _dots(
+def _draw_markers(
     axes: Axes,
     clients: ClientRecord,
-    here: npt.NDArray[np.bool_],
+    available: npt.NDArray[np.bool_],
     chosen: npt.NDArray[np.bool_],
-    last: npt.NDArray[np.int64],
+    last_round: npt.NDArray[np.int64],
     round: int,
-) -> None:
+) -> list[Line2D]:
+    """Draw one marker per client and return the entries of the legend."""
     column = np.zeros(clients.labels.size)
     for label in np.unique(clients.labels):
         own = np.flatnonzero(clients.labels == label)
         column[own] = np.arange(own.size)
-    unseen = ~chosen & (last < 0)
+    unseen = ~chosen & (last_round < 0)
     reused = ~chosen & ~unseen
-    shade = axes.scatter(
-        column[reused], clients.labels[reused], c=round - last[reused], cmap="cividis_r", s=14, linewidths=0, zorder=2
+    shades = axes.scatter(
+        column[reused], clients.labels[reused], c=round - last_round[reused], cmap="cividis_r", s=14, linewidths=0,
+        zorder=2,
+    )  # fmt: skip
+    waiting = available & ~chosen
+    axes.scatter(
+        column[waiting], clients.labels[waiting], s=34, facecolors="none", edgecolors=AVAILABLE, linewidths=1.0
     )
-    waiting = here & ~chosen
-    axes.scatter(column[waiting], clients.labels[waiting], s=34, facecolors="none", edgecolors=HERE, linewidths=1.0)
-    axes.scatter(column[unseen], clients.labels[unseen], s=8, color=AWAY, marker="x", linewidths=0.8)
+    axes.scatter(column[unseen], clients.labels[unseen], s=8, color=UNSEEN, marker="x", linewidths=0.8)
     axes.scatter(column[chosen], clients.labels[chosen], s=26, color=CHOSEN, marker="D", linewidths=0, zorder=3)
-    bar = axes.figure.colorbar(shade, ax=axes, pad=0.01, fraction=0.03)
-    bar.set_label("rounds since the update was made")
+    bar = axes.figure.colorbar(shades, ax=axes, pad=0.01, fraction=0.03)
+    bar.set_label("staleness of the update (rounds)")
     axes.set(xlabel="client", ylabel="label")
     axes.set_yticks(np.unique(clients.labels))
     axes.invert_yaxis()
     kinds = [
-        _entry(f"takes part: new update ({chosen.sum()})", CHOSEN, "D"),
-        _entry(f"here, not chosen ({waiting.sum()})", HERE, "o", hollow=True),
-        _entry(f"latest update reused ({reused.sum()})", OLD, "o"),
+        _entry(f"new update ({chosen.sum()})", CHOSEN, "D"),
+        _entry(f"available, not chosen ({waiting.sum()})", AVAILABLE, "o", hollow=True),
+        _entry(f"latest update reused ({reused.sum()})", REUSED, "o"),
     ]
     if unseen.any():
-        kinds.append(_entry(f"not seen yet ({unseen.sum()})", AWAY, "x"))
-    axes.legend(handles=kinds, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4, frameon=False)
+        kinds.append(_entry(f"has not taken part yet ({unseen.sum()})", UNSEEN, "x"))
+    return kinds
 
 
 def _entry(label: str, colour: str, marker: str, *, hollow: bool = False) -> Line2D:
@@ -169,12 +202,12 @@ def _entry(label: str, colour: str, marker: str, *, hollow: bool = False) -> Lin
 def _clients(run: RunRecord) -> ClientRecord:
     clients = RunFolder(run.path).clients()
     if clients is None:
-        raise RunFolderError(f"{run.path}: does not say who the clients are (no clients.npz)")
+        raise RunFolderError(f"{run.path}: has no record of its clients (no clients.npz)")
     return clients
 
 
 def _by_label(clients: ClientRecord) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """[labels, columns] share of a label's clients that are available, and the columns' edges in rounds."""
+    """Return the share of each label's clients that are available, [labels, columns], and the columns' edges."""
     labels = clients.labels[clients.order]
     rows = np.repeat(np.arange(len(clients.row_edges) - 1), np.diff(clients.row_edges))
     shares = np.zeros((labels.max() + 1, clients.available.shape[1]))
@@ -184,8 +217,11 @@ def _by_label(clients: ClientRecord) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _available(clients: ClientRecord, round: int) -> npt.NDArray[np.bool_]:
-    """[N] who is available, as far as the picture tells: rows and columns that are mostly so."""
+    """Return which clients are available in a round, [N], as precisely as the availability picture shows it.
+
+    A client counts as available if more than half of the (client, round) pairs of its cell are.
+    """
     column = int(np.searchsorted(clients.column_edges, round, side="right")) - 1
-    here = np.zeros(clients.labels.size, bool)
-    here[clients.order] = np.repeat(clients.available[:, column] > 127, np.diff(clients.row_edges))
-    return here
+    available = np.zeros(clients.labels.size, bool)
+    available[clients.order] = np.repeat(clients.available[:, column] > 127, np.diff(clients.row_edges))
+    return available

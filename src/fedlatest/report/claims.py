@@ -1,4 +1,4 @@
-"""Claims: what a paper says, what was measured, and whether the one bears out the other."""
+"""Claims of a paper with the measured and published numbers and a verdict, as CSV or Markdown."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from fedlatest.files import write_csv, write_text
 
 
 class Claim(NamedTuple):
-    """A statement with its numbers, as text; `holds` is None where it was not judged."""
+    """A claim with its numbers as text; `holds` is None if it was not judged."""
 
     group: str
     claim: str
@@ -18,12 +18,12 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         return {True: "holds", False: "does not hold", None: "not judged"}[self.holds]
 
 
 def write_claims(claims: Sequence[Claim], path: Path) -> Path:
-    """Claims as CSV, or as Markdown if the name ends in .md."""
+    """Write claims as Markdown if the file name ends in .md, otherwise as CSV; return `path`."""
     if path.suffix == ".md":
         write_text(path, _as_markdown(claims))
     else:
@@ -33,7 +33,7 @@ def write_claims(claims: Sequence[Claim], path: Path) -> Path:
 
 
 def _as_markdown(claims: Sequence[Claim]) -> str:
-    """A table per group; a claim that does not hold stands out."""
+    """Return one table per group; the verdict of a claim that does not hold is bold."""
     lines = []
     for group in dict.fromkeys(claim.group for claim in claims):
         lines += [f"### {group}", "", "| claim | measured | published | verdict |", "|---|---|---|---|"]

@@ -1,7 +1,8 @@
-"""Curves of runs: the same colour for the same algorithm everywhere, legible without colour too."""
+"""Figures of training curves. An algorithm has the same colour and dashes in every figure."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,53 +19,32 @@ from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_records import RunRecord
 
 Dashes = str | tuple[float, tuple[float, ...]]
+Style = tuple[str, Dashes]  # colour and dashes
 
-
-@contextmanager
-def canvas(width: float, height: float) -> Iterator[Figure]:
-    """An empty figure of a size in inches, without any global state."""
-    with mpl.rc_context(
-        {
-            "font.size": 9,
-            "axes.titlesize": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "pdf.fonttype": 42,  # fonts that printers and journals take
-        }
-    ):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG or PDF, by the file's ending."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path}: the figure could not be written ({error})") from error
-    return path
-
-
-STYLE: dict[str, tuple[str, Dashes]] = {  # Okabe and Ito's colours, which colour-blind readers tell apart, and dashes
+# Colours that colour-blind readers can distinguish (Okabe and Ito; wine is Tol's), and dashes for print without colour.
+STYLES: dict[str, Style] = {
     "fedlaavg": ("#0072B2", "-"),
     "fedavg": ("#D55E00", "-"),
     "fedprox": ("#CC79A7", (0, (5, 2))),
     "fedsgd": ("#E69F00", (0, (3, 1.5))),
     "fedadam": ("#8C6D1F", (0, (4, 1, 1, 1))),
     "naive": ("#009E73", (0, (6, 2, 1, 2))),
-    "flexible": ("#882255", (0, (2, 1, 5, 1))),  # Tol's wine: Okabe and Ito have no more
+    "flexible": ("#882255", (0, (2, 1, 5, 1))),
     "sequential": ("#000000", (0, (1.2, 1.4))),
 }
-OTHER: tuple[str, Dashes] = ("#7f7f7f", "-")
-ONE_STEP: tuple[str, Dashes] = ("#56B4E9", (0, (4, 1.5)))  # FedLaAvg with one local step: a lighter blue
-SHADES: tuple[tuple[str, Dashes], ...] = (("#7FC8F8", "-"), ("#0072B2", (0, (4, 1.5))), ("#003B5C", (0, (1.2, 1.2))))
+OTHER_STYLES: list[Style] = [  # of all other algorithms: Tol's muted colours and a grey
+    (colour, dashes)
+    for dashes in ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)))
+    for colour in ("#332288", "#AA4499", "#CC6677", "#117733", "#44AA99", "#999933", "#7F7F7F")
+]
+CHECKSUM_START = 706  # with this value, many algorithms of the literature have different styles
+ONE_STEP: Style = ("#56B4E9", (0, (4, 1.5)))  # FedLaAvg with one local step: a lighter blue
+SHADES: tuple[Style, ...] = (("#7FC8F8", "-"), ("#0072B2", (0, (4, 1.5))), ("#003B5C", (0, (1.2, 1.2))))
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
 
 
 class Line(NamedTuple):
-    """A curve of a figure: a run, and where there is one the published curve behind it."""
+    """A line of a figure: a run and, if there is one, the published curve to draw behind it."""
 
     label: str
     run: RunRecord
@@ -72,18 +52,37 @@ class Line(NamedTuple):
 
 
 def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "") -> Path:
-    """Training loss and test accuracy over rounds, mean and band over seeds; PNG or PDF by the file's ending."""
+    """Draw training loss and test accuracy over rounds, with mean and range over seeds.
+
+    Args:
+        runs: The runs; one line each.
+        path: The file to write; its ending, .png or .pdf, selects the format.
+        title: Title of the figure.
+
+    Returns:
+        `path`.
+    """
     if not runs:
         raise RunFolderError("nothing to draw: no runs were given")
-    return draw_both([Line(label, run) for label, run in zip(_labels(runs), runs, strict=True)], path, title=title)
+    lines = [Line(label, run) for label, run in zip(_labels(runs), runs, strict=True)]
+    return draw_loss_and_accuracy(lines, path, title=title)
 
 
-def draw_both(lines: Sequence[Line], path: Path, *, title: str = "") -> Path:
-    """Training loss beside test accuracy."""
+def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = "") -> Path:
+    """Draw training loss beside test accuracy.
+
+    Args:
+        lines: The runs with their labels and published curves.
+        path: The file to write, .png or .pdf.
+        title: Title of the figure.
+
+    Returns:
+        `path`.
+    """
     with canvas(9, 3.4) as figure:
-        axes = figure.subplots(1, 2)
+        axes, styles = figure.subplots(1, 2), algorithm_styles(line.run.algorithm for line in lines)
         for each, metric in zip(axes, METRICS, strict=True):
-            _draw(each, lines, metric)
+            _draw(each, lines, metric, styles)
         axes[1].legend(frameon=False, loc="lower right")
         if any(line.published for line in lines):
             axes[0].legend(*_published_entry(), frameon=False, loc="upper right")
@@ -93,13 +92,24 @@ def draw_both(lines: Sequence[Line], path: Path, *, title: str = "") -> Path:
 
 
 def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *, title: str = "") -> Path:
-    """One metric in several settings, a panel each, the legend in a cell of its own."""
+    """Draw one metric in several settings, one panel per setting; the legend has its own panel.
+
+    Args:
+        panels: Lines by the title of their panel.
+        metric: A key of METRICS.
+        path: The file to write, .png or .pdf.
+        title: Title of the legend.
+
+    Returns:
+        `path`.
+    """
     columns = 3 if len(panels) > 2 else len(panels) + 1
     rows = math.ceil((len(panels) + 1) / columns)
+    styles = algorithm_styles(line.run.algorithm for lines in panels.values() for line in lines)
     with canvas(3.4 * columns, 2.7 * rows) as figure:
         cells = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (name, lines) in zip(cells[1:], panels.items(), strict=False):
-            _draw(axes, lines, metric)
+            _draw(axes, lines, metric, styles)
             axes.set_title(name)
         for axes in (cells[0], *cells[len(panels) + 1 :]):
             axes.set_axis_off()
@@ -111,44 +121,89 @@ def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *
         return save(figure, path)
 
 
-def style_of(run: RunRecord) -> tuple[str, Dashes]:
-    """Colour and dashes of a run: its algorithm's, wherever it is drawn."""
-    if run.algorithm == "fedlaavg" and run.manifest["config"].get("num_local_steps") == 1:
-        return ONE_STEP
-    return STYLE.get(run.algorithm, OTHER)
+@contextmanager
+def canvas(width: float, height: float) -> Iterator[Figure]:
+    """Yield an empty figure of a size in inches; no global state of Matplotlib is changed."""
+    with mpl.rc_context(
+        {
+            "font.size": 9,
+            "axes.titlesize": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "pdf.fonttype": 42,  # TrueType, which printers and journals accept
+        }
+    ):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
 
 
-def _draw(axes: Axes, lines: Sequence[Line], metric: str) -> None:
-    sweep = len(lines) > 1 and len({style_of(line.run) for line in lines}) == 1
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG or PDF, depending on the ending of the file name; return `path`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: the figure could not be written ({error})") from error
+    return path
+
+
+def algorithm_styles(names: Iterable[str]) -> dict[str, Style]:
+    """Return styles for algorithms that are shown together.
+
+    Algorithms in STYLES have the style given there. The style of any other one is chosen by the checksum of its name,
+    or, if another algorithm already has this style, is the next free one.
+
+    >>> styles = algorithm_styles(["fedavg", "scaffold", "fedawe"])
+    >>> styles["fedavg"], len(set(styles.values()))
+    (('#D55E00', '-'), 3)
+    """
+    styles: dict[str, Style] = {}
+    for name in sorted(set(names)):
+        first = zlib.crc32(name.encode(), CHECKSUM_START) % len(OTHER_STYLES)
+        candidates = [*OTHER_STYLES[first:], *OTHER_STYLES[:first]]
+        free = [style for style in candidates if style not in styles.values()]
+        styles[name] = STYLES.get(name) or (free or candidates)[0]
+    return styles
+
+
+def style_of(run: RunRecord, styles: Mapping[str, Style]) -> Style:
+    """Return the style of a run, given those of the algorithms."""
+    has_one_step = run.algorithm == "fedlaavg" and run.manifest["config"].get("num_local_steps") == 1
+    return ONE_STEP if has_one_step else styles[run.algorithm]
+
+
+def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style]) -> None:
+    is_sweep = len(lines) > 1 and len({style_of(line.run, styles) for line in lines}) == 1
     for number, line in enumerate(lines):
-        colour, dashes = SHADES[number % len(SHADES)] if sweep else style_of(line.run)
-        _curve(axes, line, metric, colour, dashes)
+        colour, dashes = SHADES[number % len(SHADES)] if is_sweep else style_of(line.run, styles)
+        _draw_line(axes, line, metric, colour, dashes)
     axes.set(xlabel="round", ylabel=METRICS[metric])
     if metric == "train_loss":
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.tick_params(axis="y", which="minor", labelsize=7)
-    _zoom(axes, lines, metric)
+    _set_limits(axes, lines, metric)
 
 
-def _curve(axes: Axes, line: Line, metric: str, colour: str, dashes: Dashes) -> None:
+def _draw_line(axes: Axes, line: Line, metric: str, colour: str, dashes: Dashes) -> None:
     values, rounds = line.run.metrics.column(metric), line.run.metrics.rounds
-    above = line.run.algorithm == "fedlaavg"
+    emphasised = line.run.algorithm == "fedlaavg"
     if line.published is not None:
-        seen = line.published.rounds <= rounds[-1]
-        theirs = getattr(line.published, metric)[seen]
-        axes.plot(line.published.rounds[seen], theirs, color=colour, alpha=0.35, linewidth=2.6, zorder=1)
+        shown = line.published.rounds <= rounds[-1]
+        published = getattr(line.published, metric)[shown]
+        axes.plot(line.published.rounds[shown], published, color=colour, alpha=0.35, linewidth=2.6, zorder=1)
     axes.plot(
-        rounds, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label, linewidth=1.6 if above else 1.0,
-        zorder=3 if above else 2,
+        rounds, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label,
+        linewidth=1.6 if emphasised else 1.0, zorder=3 if emphasised else 2,
     )  # fmt: skip
     if len(values) > 1:
         axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, linewidth=0)
 
 
-def _zoom(axes: Axes, lines: Sequence[Line], metric: str) -> None:
-    """Show what happens after the start: the first rounds, where one group of clients is unseen, go off the scale."""
+def _set_limits(axes: Axes, lines: Sequence[Line], metric: str) -> None:
+    """Fit the y axis to the rounds after the first tenth: before, some groups of clients have not taken part yet."""
     late = []
     for line in lines:
         rounds = line.run.metrics.rounds
@@ -167,7 +222,6 @@ def _published_entry() -> tuple[list[Line2D], list[str]]:
 
 
 def _labels(runs: list[RunRecord]) -> list[str]:
-    """Algorithms by their title; runs of one algorithm by their folder as well."""
+    """Return the algorithms' titles, with the folder's name if several runs have the same title."""
     titles = [run.title for run in runs]
-    counts = dict(zip(*np.unique(titles, return_counts=True), strict=True))
-    return [run.title if counts[run.title] == 1 else f"{run.title} ({run.path.name})" for run in runs]
+    return [run.title if titles.count(run.title) == 1 else f"{run.title} ({run.path.name})" for run in runs]

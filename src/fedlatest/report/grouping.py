@@ -1,7 +1,7 @@
-"""Which runs belong together, what they are called, and how they look.
+"""Groups runs by setting, and gives each run a name and a line style.
 
-Runs of one setting differ in their algorithm alone (and its own keys); they share a chart. A setting is named by the
-keys in which it differs from the others.
+The runs of one setting differ only in their algorithm (and its own keys), so they share a chart. The label of a setting
+consists of the keys in which it differs from the other settings.
 """
 
 import re
@@ -9,23 +9,24 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fedlatest.report.figures import STYLE, Dashes, style_of
+from fedlatest.report.figures import STYLES, Style, algorithm_styles, style_of
 from fedlatest.report.run_records import RunRecord
 
-POOLED = "sequential"  # trains on all data at once: has no clients, and no availability
+POOLED = "sequential"  # trains on all data at once: has neither clients nor availability
 DASHES = ("9 3", "3 3", "9 3 3 3", "14 4", "2 5")  # for further runs of one algorithm in one setting
-_NOT_THE_SETTING = {"algorithm", "recipe", "local_steps", "num_local_steps", "evaluate_every"}
+_NOT_OF_THE_SETTING = {"algorithm", "recipe", "local_steps", "num_local_steps", "evaluate_every"}
+_NOT_A_VALUE = {"name", "title"}  # entries of a manifest's config.algorithm that are not values of the algorithm
 
 
 class Setting(NamedTuple):
-    """Runs that are compared with each other, by their position."""
+    """Runs that are compared with each other, as indices into the list of all runs."""
 
     label: str
     runs: list[int]
 
 
-class Look(NamedTuple):
-    """A line: its colour on light and on dark ground, and its dashes as SVG writes them."""
+class LineStyle(NamedTuple):
+    """The colour of a line on a light and on a dark background, and its dashes in SVG's notation."""
 
     light: str
     dark: str
@@ -33,7 +34,10 @@ class Look(NamedTuple):
 
 
 def find_settings(runs: list[RunRecord]) -> list[Setting]:
-    """Group runs by everything that is not their algorithm's; pooled runs join every setting that they compare with."""
+    """Group runs that have the same values except those of the algorithm.
+
+    A pooled run is added to every setting that has the same data, model, rounds and samples per step.
+    """
     keys = _setting_keys(runs)
     groups: dict[str, list[int]] = defaultdict(list)
     values: dict[str, Mapping[str, Any]] = {}
@@ -43,36 +47,39 @@ def find_settings(runs: list[RunRecord]) -> list[Setting]:
             groups[str(keys[i])].append(i)
             values[str(keys[i])] = keys[i]
     for i in pooled:
-        fitting = [group for group in groups if any(_seen(runs[j]) == _seen(runs[i]) for j in groups[group])]
-        for group in fitting or [str(keys[i])]:
+        own = _pooled_key(runs[i])
+        comparable = [group for group in groups if any(_pooled_key(runs[j]) == own for j in groups[group])]
+        for group in comparable or [str(keys[i])]:
             groups[group].append(i)
             values.setdefault(group, keys[i])
-    names = _names([values[group] for group in groups])
+    labels = _labels([values[group] for group in groups])
     members = [sorted(group, key=lambda i: _rank(runs[i])) for group in groups.values()]
-    return sorted(map(Setting, names, members), key=_natural)
+    return sorted(map(Setting, labels, members), key=_natural_order)
 
 
 def name_runs(runs: list[RunRecord], settings: list[Setting]) -> list[str]:
-    """The algorithm's title and, where a setting holds several runs of it, what tells them apart."""
+    """Return the title of each run's algorithm and, if a setting has several runs of it, the values that differ."""
     names = [run.title for run in runs]
     for setting in settings:
-        for twins in _twins(runs, setting):
-            told = [_told_apart(runs[i], [runs[j] for j in twins]) for i in twins]
-            for i, words in zip(twins, told, strict=True):
-                unclear = told.count(words) > 1
-                names[i] = f"{runs[i].title} ({', '.join([*words, *([runs[i].path.name] if unclear else [])])})"
+        for same in _same_algorithm(runs, setting):
+            differences = [_differences(runs[i], [runs[j] for j in same]) for i in same]
+            for i, values in zip(same, differences, strict=True):
+                ambiguous = differences.count(values) > 1
+                names[i] = f"{runs[i].title} ({', '.join([*values, *([runs[i].path.name] if ambiguous else [])])})"
     return names
 
 
-def look_of(runs: list[RunRecord], settings: list[Setting]) -> list[Look]:
-    """The algorithm's colour; further runs of it in one setting get another shade and other dashes."""
-    looks = [_look(run, 0) for run in runs]
+def line_styles(runs: list[RunRecord], settings: list[Setting]) -> list[LineStyle]:
+    """Return the style of each run's algorithm; further runs of it in one setting have another shade and dashes."""
+    by_algorithm = algorithm_styles(run.algorithm for run in runs)
+    styles = [style_of(run, by_algorithm) for run in runs]
+    lines = [_line_style(style, 0) for style in styles]
     for setting in settings:
-        seen: Counter[tuple[str, Dashes]] = Counter()
+        used: Counter[Style] = Counter()
         for i in setting.runs:
-            looks[i] = _look(runs[i], seen[style_of(runs[i])])
-            seen[style_of(runs[i])] += 1
-    return looks
+            lines[i] = _line_style(styles[i], used[styles[i]])
+            used[styles[i]] += 1
+    return lines
 
 
 def _setting_keys(runs: list[RunRecord]) -> list[dict[str, Any]]:
@@ -80,87 +87,90 @@ def _setting_keys(runs: list[RunRecord]) -> list[dict[str, Any]]:
     without = [{key: value for key, value in values.items() if key != "learning_rate"} for values in full]
     rates = defaultdict(set)
     for run, values, rest in zip(runs, full, without, strict=True):
-        rates[run.algorithm, _steps(run), str(rest)].add(values.get("learning_rate"))
-    # A step size tuned for each algorithm belongs to the algorithm; several for one algorithm are a sweep of settings.
+        rates[run.algorithm, _num_steps(run), str(rest)].add(values.get("learning_rate"))
+    # A learning rate tuned for each algorithm belongs to the algorithm; several for one algorithm are several settings.
     return full if any(len(found) > 1 for found in rates.values()) else without
 
 
 def _values(run: RunRecord) -> dict[str, Any]:
     config = run.manifest["config"]
-    own = _NOT_THE_SETTING | set(config["algorithm"])
+    excluded = _NOT_OF_THE_SETTING | set(config["algorithm"])
     data = run.manifest.get("data", {})
     source = config.get("recipe") or {**config, "availability": str(data.get("availability", ""))[-6:]}
-    return {"data": data.get("name", ""), **{key: value for key, value in source.items() if key not in own}}
+    return {"data": data.get("name", ""), **{key: value for key, value in source.items() if key not in excluded}}
 
 
-def _seen(run: RunRecord) -> list[Any]:
-    """What pooled training depends on: it takes the batches of a whole cohort at once, whoever is available."""
+def _pooled_key(run: RunRecord) -> list[Any]:
+    """Return what pooled training depends on; one of its steps uses the batches of a whole cohort."""
     config = run.manifest["config"]
     samples_per_step = config.get("batch_size", 0) * config.get("cohort_size", 0)
     return [run.manifest.get("data", {}).get("train"), samples_per_step, *map(config.get, ("rounds", "model", "loss"))]
 
 
-def _names(values: list[Mapping[str, Any]]) -> list[str]:
-    """Each setting by the keys in which it is unlike most; the one that is like most by the keys that differ at all."""
+def _labels(values: list[Mapping[str, Any]]) -> list[str]:
+    """Return a label per setting: its values that are not the most common ones, or else all values that vary."""
     keys = list(dict.fromkeys(key for each in values for key in each))
     counts = {key: Counter(str(each.get(key)) for each in values) for key in keys}
-    differing = [key for key in keys if len(counts[key]) > 1]
-    usual = {key: counts[key].most_common(1)[0][0] for key in differing}
-    if len(values) == 2:  # neither is unusual
-        usual = {}
-    telling = sorted(differing, key=lambda key: -sum(str(each.get(key)) != usual.get(key) for each in values))
-    names = []
+    varying = [key for key in keys if len(counts[key]) > 1]
+    common = {key: counts[key].most_common(1)[0][0] for key in varying}
+    if len(values) == 2:  # neither value is more common
+        common = {}
+    by_variation = sorted(varying, key=lambda key: -sum(str(each.get(key)) != common.get(key) for each in values))
+    labels = []
     for each in values:
-        own = [key for key in differing if key in each and str(each[key]) != usual.get(key)]
-        names.append(", ".join(f"{key}={each[key]}" for key in own or telling if key in each))
-    return names
+        uncommon = [key for key in varying if key in each and str(each[key]) != common.get(key)]
+        labels.append(", ".join(f"{key}={each[key]}" for key in uncommon or by_variation if key in each))
+    return labels
 
 
-def _twins(runs: list[RunRecord], setting: Setting) -> list[list[int]]:
+def _same_algorithm(runs: list[RunRecord], setting: Setting) -> list[list[int]]:
+    """Return the groups of two or more runs of a setting that have the same algorithm."""
     by_algorithm: dict[str, list[int]] = defaultdict(list)
     for i in setting.runs:
         by_algorithm[runs[i].algorithm].append(i)
-    return [twins for twins in by_algorithm.values() if len(twins) > 1]
+    return [same for same in by_algorithm.values() if len(same) > 1]
 
 
-def _told_apart(run: RunRecord, twins: list[RunRecord]) -> list[str]:
-    words = []
-    if len({_steps(twin) for twin in twins}) > 1:
-        words.append("1 step" if _steps(run) == 1 else f"{_steps(run)} steps")
-    own = run.manifest["config"]["algorithm"]
-    words += [
-        f"{key}={value}"
-        for key, value in own.items()
-        if len({str(twin.manifest["config"]["algorithm"].get(key)) for twin in twins}) > 1
-    ]
-    return words
+def _differences(run: RunRecord, others: list[RunRecord]) -> list[str]:
+    """Return the values of a run's algorithm that are not the same in all of `others`."""
+    differences = []
+    if len({_num_steps(other) for other in others}) > 1:
+        differences.append("1 step" if _num_steps(run) == 1 else f"{_num_steps(run)} steps")
+    for key, value in run.manifest["config"]["algorithm"].items():
+        values = {str(other.manifest["config"]["algorithm"].get(key)) for other in others}
+        if key not in _NOT_A_VALUE and len(values) > 1:
+            differences.append(f"{key}={value}")
+    return differences
 
 
-def _rank(run: RunRecord) -> tuple[int, bool, int]:
-    """Algorithms in the order of their styles; of one algorithm, what is finished and trains longest first."""
-    order = list(STYLE)
-    place = order.index(run.algorithm) if run.algorithm in order else len(order)
-    return place, run.manifest.get("status") != "finished", -_steps(run)
+def _rank(run: RunRecord) -> tuple[int, str, bool, int]:
+    """Sort by algorithm (those in STYLES first); runs of one algorithm: finished first, then most local steps first."""
+    order = list(STYLES)
+    known = run.algorithm in STYLES
+    place = order.index(run.algorithm) if known else len(order)
+    return place, "" if known else run.title, run.manifest.get("status") != "finished", -_num_steps(run)
 
 
-def _natural(setting: Setting) -> list[tuple[float, str]]:
-    """Numbers in a label by their size."""
+def _natural_order(setting: Setting) -> list[tuple[float, str]]:
+    """Sort numbers in a label by value."""
     return [(float(part), "") if part.isdigit() else (-1.0, part) for part in re.split(r"(\d+)", setting.label)]
 
 
-def _steps(run: RunRecord) -> int:
+def _num_steps(run: RunRecord) -> int:
     return int(run.manifest["config"].get("num_local_steps", 0))
 
 
-def _look(run: RunRecord, variant: int) -> Look:
-    colour, dashes = style_of(run)
-    usual = "" if isinstance(dashes, str) else " ".join(f"{2 * length:g}" for length in dashes[1])
-    dash = DASHES[(variant - 1) % len(DASHES)] if variant else usual
-    towards = min(0.15 * variant, 0.45)
-    dark = "#e6e8ea" if colour == "#000000" else _mix(colour, 255, min(0.3 + towards, 0.75))
-    return Look(_mix(colour, 0, towards), dark, dash)
+def _line_style(style: Style, variant: int) -> LineStyle:
+    """Return the style of the run number `variant`, from 0, that has this colour and these dashes."""
+    colour, dashes = style
+    default = "" if isinstance(dashes, str) else " ".join(f"{2 * length:g}" for length in dashes[1])
+    dash = DASHES[(variant - 1) % len(DASHES)] if variant else default
+    amount = min(0.15 * variant, 0.45)
+    dark = "#e6e8ea" if colour == "#000000" else _mix(colour, 255, min(0.3 + amount, 0.75))
+    return LineStyle(_mix(colour, 0, amount), dark, dash)
 
 
-def _mix(colour: str, towards: int, share: float) -> str:
+def _mix(colour: str, grey: int, share: float) -> str:
+    """Mix a colour with a share of a grey level (0 is black, 255 is white)."""
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round((1 - share) * part + share * towards):02x}" for part in parts)
+    return "#" + "".join(f"{round((1 - share) * part + share * grey):02x}" for part in parts)

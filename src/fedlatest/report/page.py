@@ -1,4 +1,4 @@
-"""The report: one HTML file that holds everything it shows and asks the network for nothing."""
+"""The report as one self-contained HTML file, which makes no network requests."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.files import write_text
 from fedlatest.report.claims import Claim
 from fedlatest.report.findings import findings, what_was_run
-from fedlatest.report.grouping import Look, Setting, find_settings, look_of, name_runs
+from fedlatest.report.grouping import LineStyle, Setting, find_settings, line_styles, name_runs
 from fedlatest.report.page_data import MOST_EVALUATIONS, make_data
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_records import RunRecord
@@ -31,11 +31,26 @@ def write_page(
     published: Mapping[Path, PublishedCurve] = _NONE,
     title: str = TITLE,
 ) -> Path:
-    """Write the report on some runs; `published` curves go by a run's folder."""
+    """Write the report on some runs.
+
+    Args:
+        runs: The runs, as `read_runs` returns them.
+        path: The file to write; its name ends in .html or .htm.
+        claims: Claims to list with their verdicts.
+        published: Published curves to draw, by the folder of the run that they belong to.
+        title: Title of the page.
+
+    Returns:
+        `path`.
+
+    Raises:
+        RunFolderError: If no runs are given or the file cannot be written.
+        ConfigError: If the file name has another ending.
+    """
     if not runs:
         raise RunFolderError("nothing to report: no runs were given")
     if path.suffix not in (".html", ".htm"):
-        raise ConfigError(f"{path}: the report is a web page; choose a name that ends in .html")
+        raise ConfigError(f"{path}: the report is an HTML page; choose a name that ends in .html")
     text = _page(runs, claims, published, title)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,17 +62,17 @@ def write_page(
 
 def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[Path, PublishedCurve], title: str) -> str:
     settings = find_settings(runs)
-    names, looks = name_runs(runs, settings), look_of(runs, settings)
-    data = make_data(runs, settings, names, looks, published)
-    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(runs, settings, names))
+    names, lines = name_runs(runs, settings), line_styles(runs, settings)
+    data = make_data(runs, settings, names, lines, published)
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(runs, settings, names))
     return Template(_asset("page.html")).substitute(
         title=escape(title),
-        style=_asset("page.css") + _colours(looks),
+        style=_asset("page.css") + _colours(lines),
         chooser=_chooser(settings),
         claims_link='<a href="#claims">Claims</a>' if claims else "",
         what=escape(what_was_run(runs, settings)),
-        findings=f"<ul>{said}</ul>" if said else "",
-        summary=summary_table(runs, settings, names, [look.dash for look in looks]),
+        findings=f"<ul>{sentences}</ul>" if sentences else "",
+        summary=summary_table(runs, settings, names, [line.dash for line in lines]),
         claims=f'<section id="claims"><h2>Claims</h2>{claims_table(claims)}</section>' if claims else "",
         configurations=configurations(runs, settings, names),
         thinned=_thinned(runs),
@@ -67,7 +82,7 @@ def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[Pat
 
 
 def embed(data: Mapping[str, Any]) -> str:
-    """JSON that nothing in it can end: `<` is written as an escape, in names as elsewhere.
+    """Return JSON that is safe inside a script element: `<` is escaped, so no text can close the element.
 
     >>> embed({"name": "</script>"})
     '{"name":"\\\\u003c/script>"}'
@@ -77,11 +92,15 @@ def embed(data: Mapping[str, Any]) -> str:
 
 def _thinned(runs: list[RunRecord]) -> str:
     most = max(run.metrics.rounds.size for run in runs)
-    return f"Of up to {most:,} evaluations a run, {MOST_EVALUATIONS} are drawn." if most > MOST_EVALUATIONS else ""
+    return (
+        f"Runs have up to {most:,} evaluations; {MOST_EVALUATIONS} of each are drawn."
+        if most > MOST_EVALUATIONS
+        else ""
+    )
 
 
 def _chooser(settings: Sequence[Setting]) -> str:
-    """The setting that all charts show; the largest at first."""
+    """Return a list to select the setting that all charts show; the one with most runs is selected first."""
     if len(settings) < 2:
         return ""
     first = max(range(len(settings)), key=lambda i: len(settings[i].runs))
@@ -92,10 +111,10 @@ def _chooser(settings: Sequence[Setting]) -> str:
     return f'<label class="chooser">Setting <select id="setting" autocomplete="off">{options}</select></label>'
 
 
-def _colours(looks: Sequence[Look]) -> str:
-    """A variable per run: the charts follow light and dark without redrawing."""
-    light = "".join(f"--run-{i}:{look.light};" for i, look in enumerate(looks))
-    dark = "".join(f"--run-{i}:{look.dark};" for i, look in enumerate(looks))
+def _colours(lines: Sequence[LineStyle]) -> str:
+    """Return one CSS variable per run, so that charts change between light and dark mode without being redrawn."""
+    light = "".join(f"--run-{i}:{line.light};" for i, line in enumerate(lines))
+    dark = "".join(f"--run-{i}:{line.dark};" for i, line in enumerate(lines))
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 

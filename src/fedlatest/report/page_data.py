@@ -1,4 +1,4 @@
-"""The numbers behind the page's charts, as plain lists and texts that go into it as JSON."""
+"""The numbers in the page's charts, as lists and texts to be embedded as JSON."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,78 +8,96 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.report import staleness as attendance
-from fedlatest.report.grouping import POOLED, Look, Setting
+from fedlatest.report.grouping import POOLED, LineStyle, Setting
+from fedlatest.report.participation_statistics import (
+    jain_index,
+    participation_counts,
+    participation_picture,
+    staleness_counts,
+)
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_records import RunRecord
 from fedlatest.runs import ClientRecord, LabelAccuracy, Participation, RunFolder
 
 CURVES = ("test_accuracy", "train_loss", "test_loss", "train_accuracy")
-MOST_EVALUATIONS = 800  # drawn per line: more than a chart has pixels for
-MOST_POINTS = 300  # of a curve over clients or over staleness
+MOST_EVALUATIONS = 800  # per line; a chart does not have more pixels
+MOST_POINTS = 300  # per curve over clients or over staleness
 MOST_LABEL_VALUES = 4000  # per run: evaluations x labels
-LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"  # a cell of a picture is one character
+LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"  # one character per cell of a picture
 DIGITS = 5
 
 Json = dict[str, Any]
 
 
-class PageData:
-    """The content of the page's JSON: `content` once all runs are added."""
+def make_data(
+    runs: list[RunRecord],
+    settings: Sequence[Setting],
+    names: Sequence[str],
+    lines: Sequence[LineStyle],
+    published: Mapping[Path, PublishedCurve],
+) -> Json:
+    """Return the content of the page's JSON.
 
-    def __init__(self, settings: Sequence[Setting]) -> None:
-        self._maps: dict[str, int] = {}
-        self.content: Json = {
-            "levels": LEVELS,
-            "settings": [setting._asdict() for setting in settings],
-            "maps": [],
-            "runs": [],
-        }
+    Args:
+        runs: The runs.
+        settings: The runs grouped by setting.
+        names: Name of each run.
+        lines: Line style of each run.
+        published: Published curves by the folder of their run.
+    """
+    maps: list[Json] = []  # availability pictures; many runs have the same one, which is stored once
+    content = [
+        run_data(run, name, line, published.get(run.path), maps)
+        for run, name, line in zip(runs, names, lines, strict=True)
+    ]
+    return {
+        "levels": LEVELS,
+        "settings": [setting._asdict() for setting in settings],
+        "maps": maps,
+        "runs": content,
+    }
 
-    def add(self, run: RunRecord, name: str, look: Look, published: PublishedCurve | None) -> None:
-        """Add the next run."""
-        folder = RunFolder(run.path)
-        pooled = run.algorithm == POOLED
-        took_part = None if pooled else read_participation(run)
-        clients = None if pooled else folder.clients()
-        labels = folder.labels()
-        self.content["runs"].append(
-            {
-                "label": name,
-                "dash": look.dash,
-                "status": run.manifest.get("status", "running"),
-                "front": run.algorithm == "fedlaavg",
-                "seeds": run.metrics.seeds,
-                **curves(run),
-                "published": published_curve(published),
-                "staleness": None if pooled else staleness(run, took_part, clients),
-                "participation": participation(run, took_part, clients),
-                "map": self._map(clients, took_part),
-                "labels": None if labels is None else label_curves(labels),
-            }
-        )
 
-    def _map(self, clients: ClientRecord | None, took_part: Participation | None) -> Json | None:
-        """Pictures of one run; who was available when is often the same for many runs and is kept once."""
-        if clients is None:
-            return None
-        shown = None if took_part is None else attendance.picture(took_part, clients)
-        most = 0.0 if shown is None else float(shown.max())
-        available = availability_map(clients)
-        number = self._maps.setdefault(str(available), len(self._maps))
-        if number == len(self.content["maps"]):
-            self.content["maps"].append(available)
-        cells = None if shown is None else encode(shown / (most or 1))
-        return {"number": number, "took_part": cells, "most": rounded([most])[0]}
+def run_data(run: RunRecord, name: str, line: LineStyle, published: PublishedCurve | None, maps: list[Json]) -> Json:
+    """Return the numbers of one run; its availability picture is added to `maps` if it is not there yet."""
+    folder = RunFolder(run.path)
+    pooled = run.algorithm == POOLED
+    took_part = None if pooled else read_participation(run)
+    clients = None if pooled else folder.clients()
+    labels = folder.labels()
+    return {
+        "label": name,
+        "dash": line.dash,
+        "status": run.manifest.get("status", "running"),
+        "front": run.algorithm == "fedlaavg",
+        "seeds": run.metrics.seeds,
+        **curves(run),
+        "published": published_curve(published),
+        "staleness": None if pooled else staleness(run, took_part, clients),
+        "participation": participation(run, took_part, clients),
+        "map": None if clients is None else pictures(clients, took_part, maps),
+        "labels": None if labels is None else label_curves(labels),
+    }
+
+
+def pictures(clients: ClientRecord, took_part: Participation | None, maps: list[Json]) -> Json:
+    """Return the participation picture of a run and the position of its availability picture in `maps`."""
+    shares = None if took_part is None else participation_picture(took_part, clients)
+    most = 0.0 if shares is None else float(shares.max())
+    available = availability_map(clients)
+    if available not in maps:
+        maps.append(available)
+    cells = None if shares is None else encode(shares / (most or 1))
+    return {"number": maps.index(available), "took_part": cells, "most": rounded([most])[0]}
 
 
 def read_participation(run: RunRecord) -> Participation | None:
-    """Who took part; known when a run is finished."""
+    """Return the cohorts of a finished run, or None."""
     return RunFolder(run.path).participation() if run.manifest.get("status") == "finished" else None
 
 
 def curves(run: RunRecord) -> Json:
-    """Every curve of every seed."""
+    """Return the metrics of every seed over rounds."""
     kept = thinned(run.metrics.rounds.size, MOST_EVALUATIONS)
     return {
         "rounds": run.metrics.rounds[kept].tolist(),
@@ -88,7 +106,7 @@ def curves(run: RunRecord) -> Json:
 
 
 def published_curve(curve: PublishedCurve | None) -> Json | None:
-    """A published curve, in the form of our own."""
+    """Return a published curve in the form of `curves`."""
     if curve is None:
         return None
     kept = thinned(len(curve.rounds), MOST_EVALUATIONS)
@@ -100,30 +118,36 @@ def published_curve(curve: PublishedCurve | None) -> Json | None:
 
 
 def staleness(run: RunRecord, took_part: Participation | None, clients: ClientRecord | None) -> Json:
-    """Mean and largest over time (mean and largest over seeds), and the share of pairs at least so stale."""
-    rounds, about = run.metrics.rounds, {name: run.metrics.column(f"{name}_staleness") for name in ("mean", "max")}
-    known = np.flatnonzero(np.isfinite(about["mean"]).all(axis=0))
+    """Return mean and largest staleness over rounds, and the share of (client, round) pairs of at least a staleness.
+
+    Over seeds, the mean of the mean and the largest of the largest staleness are taken.
+    """
+    rounds, mean, largest = run.metrics.rounds, *map(run.metrics.column, ("mean_staleness", "max_staleness"))
+    known = np.flatnonzero(np.isfinite(mean).all(axis=0))
     known = known[thinned(known.size, MOST_EVALUATIONS)]
     facts: Json = run.manifest.get("availability") or {}
     content: Json = {
         "rounds": rounds[known].tolist(),
-        "mean": rounded(about["mean"][:, known].mean(axis=0)),
-        "max": rounded(about["max"][:, known].max(axis=0, initial=0)),
+        "mean": rounded(mean[:, known].mean(axis=0)),
+        "max": rounded(largest[:, known].max(axis=0, initial=0)),
         "bound": facts.get("staleness_bound"),
     }
     if took_part is not None:
-        counts = attendance.staleness_counts(took_part, num_clients(run, clients))
+        counts = staleness_counts(took_part, num_clients(run, clients))
         at_least = np.cumsum(counts[::-1])[::-1] / counts.sum()
         kept = thinned(counts.size, MOST_POINTS)
-        content |= {"ages": np.arange(counts.size)[kept].tolist(), "at_least": rounded(at_least[kept])}
+        content |= {"values": np.arange(counts.size)[kept].tolist(), "at_least": rounded(at_least[kept])}
     return content
 
 
 def participation(run: RunRecord, took_part: Participation | None, clients: ClientRecord | None) -> Json | None:
-    """How evenly clients took part: each one's share times N, from the least to the most, mean over seeds."""
+    """Return how evenly clients took part: N times the share of each client, ascending, mean over seeds.
+
+    None if the cohorts are not known.
+    """
     if took_part is None:
         return None
-    counts = attendance.times_chosen(took_part, num_clients(run, clients))
+    counts = participation_counts(took_part, num_clients(run, clients))
     size = counts.shape[1]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     ordered = size * np.sort(shares, axis=1).mean(axis=0)
@@ -132,21 +156,21 @@ def participation(run: RunRecord, took_part: Participation | None, clients: Clie
         "clients": size,
         "rank": rounded((kept + 0.5) / size),
         "times_fair": rounded(ordered[kept]),
-        "jain": rounded([np.mean([attendance.jain_index(row) for row in counts])])[0],
+        "jain": rounded([np.mean([jain_index(row) for row in counts])])[0],
     }
     if clients is not None and clients.labels.any():
         labels = np.unique(clients.labels)
-        mine = clients.labels == labels[:, None]
+        has_label = clients.labels == labels[:, None]  # [labels, N]
         content["by_label"] = {
             "labels": labels.tolist(),
-            "clients": rounded(mine.mean(axis=1)),
-            "took_part": rounded((mine @ shares.T).mean(axis=1)),
+            "clients": rounded(has_label.mean(axis=1)),
+            "took_part": rounded((has_label @ shares.T).mean(axis=1)),
         }
     return content
 
 
 def availability_map(clients: ClientRecord) -> Json:
-    """The availability picture, its bins, and where each label's clients begin."""
+    """Return the availability picture, its bins, and the position of the first client of each label."""
     labels = clients.labels[clients.order]
     first = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
     return {
@@ -158,24 +182,24 @@ def availability_map(clients: ClientRecord) -> Json:
 
 
 def label_curves(labels: LabelAccuracy) -> Json:
-    """Accuracy per label over time, mean over seeds; labels that the test set lacks are left out."""
-    held = np.flatnonzero(np.isfinite(labels.accuracy).any(axis=(0, 1)))
-    kept = thinned(labels.rounds.size, max(2, MOST_LABEL_VALUES // max(1, held.size)))
-    mean = labels.accuracy[:, kept][:, :, held].mean(axis=0)
+    """Return the accuracy per label over rounds, mean over seeds, without labels that the test set does not contain."""
+    present = np.flatnonzero(np.isfinite(labels.accuracy).any(axis=(0, 1)))
+    kept = thinned(labels.rounds.size, max(2, MOST_LABEL_VALUES // max(1, present.size)))
+    mean = labels.accuracy[:, kept][:, :, present].mean(axis=0)
     return {
         "rounds": labels.rounds[kept].tolist(),
-        "names": held.tolist(),
+        "names": present.tolist(),
         "accuracy": [rounded(column) for column in mean.T],
     }
 
 
 def num_clients(run: RunRecord, clients: ClientRecord | None) -> int:
-    """N."""
+    """Return the number of clients, N."""
     return int(run.manifest["config"]["num_clients"]) if clients is None else clients.labels.size
 
 
 def thinned(length: int, most: int) -> npt.NDArray[np.int64]:
-    """At most `most` positions out of range(length), evenly, the first and the last among them.
+    """Return at most `most` evenly spaced positions of range(length), including the first and the last.
 
     >>> thinned(10, 4).tolist(), thinned(3, 4).tolist()
     ([0, 3, 6, 9], [0, 1, 2])
@@ -184,7 +208,7 @@ def thinned(length: int, most: int) -> npt.NDArray[np.int64]:
 
 
 def encode(shares: npt.NDArray[np.float64]) -> str:
-    """A picture of values in [0, 1], row by row, one of 64 levels a cell.
+    """Encode values in [0, 1] row by row, as one character (64 levels) per cell.
 
     >>> encode(np.array([[0, 1], [0.5, 1 / 63]]))
     'A_gB'
@@ -194,30 +218,16 @@ def encode(shares: npt.NDArray[np.float64]) -> str:
 
 
 def rounded(values: npt.ArrayLike) -> list[float | None]:
-    """Five significant digits; null for what is no number, which JSON has no word for.
+    """Round to five significant digits; NaN and infinity become None, since JSON cannot represent them.
 
     >>> rounded([0.123456, 2.0, float("nan")])
     [0.12346, 2, None]
     """
-    return [_short(float(value)) for value in np.asarray(values, np.float64)]
+    return [_round(float(value)) for value in np.asarray(values, np.float64)]
 
 
-def _short(value: float) -> float | None:
+def _round(value: float) -> float | None:
     if not math.isfinite(value):
         return None
     short = float(f"{value:.{DIGITS}g}")
     return int(short) if short.is_integer() else short
-
-
-def make_data(
-    runs: list[RunRecord],
-    settings: Sequence[Setting],
-    names: Sequence[str],
-    looks: Sequence[Look],
-    published: Mapping[Path, PublishedCurve],
-) -> Json:
-    """All that the charts need."""
-    data = PageData(settings)
-    for run, name, look in zip(runs, names, looks, strict=True):
-        data.add(run, name, look, published.get(run.path))
-    return data.content

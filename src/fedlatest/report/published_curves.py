@@ -1,4 +1,4 @@
-"""Published training histories, to be drawn behind our own and compared with them."""
+"""Published training histories, read from CSV to be drawn and compared with runs."""
 
 import csv
 import gzip
@@ -16,7 +16,7 @@ COLUMNS = ("algorithm", "setting", "round", "train_loss", "test_accuracy")
 
 
 class PublishedCurve(NamedTuple):
-    """One published history."""
+    """A published history of one algorithm in one setting; each field is [evaluations]."""
 
     rounds: npt.NDArray[np.int64]
     train_loss: npt.NDArray[np.float64]
@@ -24,13 +24,17 @@ class PublishedCurve(NamedTuple):
 
 
 def read_published(path: Path) -> dict[tuple[str, str], PublishedCurve]:
-    """Histories by (algorithm, setting), from a CSV (plain or .gz) that has at least the columns above."""
+    """Read histories by (algorithm, setting) from a CSV file, plain or gzipped, with at least the columns in COLUMNS.
+
+    Raises:
+        DataError: If the file cannot be read, lacks a column or contains a number that is not finite.
+    """
     try:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             rows = [] if missing else list(reader)
-        points = [_point(row) for row in rows]
+        points = [_parse_point(row) for row in rows]
     except (OSError, EOFError, ValueError, TypeError, csv.Error, zlib.error) as error:
         raise DataError(f"published={path}: cannot be read ({error})") from error
     if missing:
@@ -41,7 +45,7 @@ def read_published(path: Path) -> dict[tuple[str, str], PublishedCurve]:
     return {key: PublishedCurve(*map(np.array, zip(*sorted(own), strict=True))) for key, own in curves.items()}
 
 
-def _point(row: dict[str, str]) -> tuple[int, float, float]:
+def _parse_point(row: dict[str, str]) -> tuple[int, float, float]:
     point = int(row["round"]), float(row["train_loss"]), float(row["test_accuracy"])
     if not all(map(math.isfinite, point)):
         raise ValueError(f"round {row['round']} holds a number that is not finite")

@@ -1,4 +1,4 @@
-"""What a report knows of a run: its folder, read back."""
+"""Runs as a report reads them from their folders, and numbers that summarise a curve."""
 
 import math
 from pathlib import Path
@@ -10,8 +10,11 @@ import numpy.typing as npt
 from fedlatest.errors import RunFolderError
 from fedlatest.runs import Metrics, RunFolder, find_runs
 
-LAST_SHARE = 0.25  # the last rounds that a swing is read off: the paper's (3000, 4000] of 4000
-TITLES = {
+Rounds = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+
+LATE_SHARE = 0.25  # "late" is the last quarter of the rounds, as in the paper: (3000, 4000] of 4000
+TITLES = {  # of runs whose manifest does not contain the algorithm's title
     "fedlaavg": "FedLaAvg",
     "fedavg": "FedAvg",
     "fedsgd": "FedSGD",
@@ -24,7 +27,7 @@ TITLES = {
 
 
 class RunRecord(NamedTuple):
-    """A run as a report sees it."""
+    """A run: its folder, manifest and metrics."""
 
     path: Path
     manifest: dict[str, Any]
@@ -32,22 +35,22 @@ class RunRecord(NamedTuple):
 
     @property
     def algorithm(self) -> str:
-        """The algorithm's name, which decides its colour."""
+        """The algorithm's name, which determines its colour."""
         return str(self.manifest["config"]["algorithm"]["name"])
 
     @property
     def title(self) -> str:
-        """The algorithm as people write it."""
-        return TITLES.get(self.algorithm, self.algorithm)
+        """The algorithm's name for display."""
+        return str(self.manifest["config"]["algorithm"].get("title") or TITLES.get(self.algorithm, self.algorithm))
 
     @property
     def rounds(self) -> int:
-        """How many rounds the run is to have."""
+        """Number of rounds in the run's configuration."""
         return int(self.manifest["config"]["rounds"])
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The recipe's keys and values; empty for a run that came from no recipe."""
+        """The values of the run's recipe; empty for a run without a recipe."""
         return dict(self.manifest["config"].get("recipe", {}))
 
     @property
@@ -59,7 +62,7 @@ class RunRecord(NamedTuple):
     def swing(self) -> float:
         """Largest minus smallest test accuracy over the last quarter of the rounds, mean over seeds.
 
-        NaN where fewer than two evaluations fall there.
+        NaN if there are fewer than two evaluations in the last quarter.
         """
         late = self.late("test_accuracy")
         return float(np.ptp(late, axis=1).mean()) if late.shape[1] > 1 else math.nan
@@ -71,42 +74,47 @@ class RunRecord(NamedTuple):
 
     @property
     def largest_staleness(self) -> int:
-        """The longest that any client had been away, over the rounds evaluated or, when finished, over all."""
+        """The largest staleness of any client; in an unfinished run, over the evaluated rounds only."""
         facts = self.manifest.get("availability")
         if facts:
             return int(facts["largest_staleness"])
         return int(np.nanmax(self.metrics.column("max_staleness"), initial=0))
 
-    def late(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """[seeds, evaluations] of a column over the last quarter of the rounds."""
+    def late(self, name: str) -> Values:
+        """Return a column of the metrics over the last quarter of the rounds, [seeds, evaluations]."""
         rounds = self.metrics.rounds
-        late = rounds > (1 - LAST_SHARE) * rounds[-1]
-        late[-1] = True  # all that a run has which was evaluated before its first round alone
+        late = rounds > (1 - LATE_SHARE) * rounds[-1]
+        late[-1] = True  # a run that was evaluated only at round 0
         return self.metrics.column(name)[:, late]
 
 
 def read_runs(paths: list[Path]) -> list[RunRecord]:
-    """The runs in the given folders (each a run or a folder of runs)."""
+    """Read the runs in some folders, each a run folder or a folder of run folders.
+
+    Raises:
+        RunFolderError: If a folder contains no run, or a run is damaged or not evaluated yet.
+    """
     folders = [RunFolder(run) for path in paths for run in find_runs(path)]
     records = [RunRecord(folder.path, folder.manifest, folder.metrics()) for folder in folders]
     for record in records:
         if not record.metrics.rows:
             raise RunFolderError(f"{record.path}: holds no evaluation yet")
-        ended, last = record.manifest["status"] == "finished", int(record.metrics.rounds[-1])
-        if ended and last != record.manifest["config"].get("rounds", last):
+        finished, last = record.manifest["status"] == "finished", int(record.metrics.rounds[-1])
+        if finished and last != record.manifest["config"].get("rounds", last):
             raise RunFolderError(f"{record.path}: is damaged; it is finished, but its metrics end at round {last}")
     return records
 
 
-Rounds = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float64]
-
-
 def stays_above(rounds: Rounds, values: Values, level: float) -> float:
-    """The first round from which the curve never falls below a level again; infinite if it ends below.
+    """Return the first round from which a curve stays at or above a level; infinity if it ends below.
 
     >>> stays_above(np.array([0, 20, 40, 60]), np.array([0.1, 0.91, 0.89, 0.92]), 0.9)
     60.0
+
+    Args:
+        rounds: [evaluations], ascending.
+        values: [evaluations] the curve.
+        level: The level.
     """
     below = np.flatnonzero(values < level)
     if below.size == 0:
@@ -115,13 +123,21 @@ def stays_above(rounds: Rounds, values: Values, level: float) -> float:
 
 
 def arrives_below(rounds: Rounds, values: Values, level: float) -> float:
-    """The first round at which the curve is at or below a level; infinite if it never is."""
-    there = np.flatnonzero(values <= level)
-    return float(rounds[there[0]]) if there.size else math.inf
+    """Return the first round at which a curve is at or below a level; infinity if it never is.
+
+    Args:
+        rounds: [evaluations], ascending.
+        values: [evaluations] the curve.
+        level: The level.
+    """
+    reached = np.flatnonzero(values <= level)
+    return float(rounds[reached[0]]) if reached.size else math.inf
 
 
 def cycle(rounds: Rounds, values: Values) -> float:
-    """The length, in rounds, of the strongest cycle in an evenly spaced curve without its trend; NaN for a flat one.
+    """Return the period, in rounds, of the strongest oscillation of an evenly spaced curve after removing its trend.
+
+    NaN if the curve is a straight line, has fewer than four points or is not evenly spaced.
 
     >>> rounds = np.arange(0, 800, 20)
     >>> cycle(rounds, np.sin(2 * np.pi * rounds / 200) + 0.001 * rounds)
@@ -130,8 +146,8 @@ def cycle(rounds: Rounds, values: Values) -> float:
     steps = np.diff(rounds)
     if len(rounds) < 4 or (steps != steps[0]).any():
         return math.nan
-    flat = values - np.polyval(np.polyfit(rounds, values, 1), rounds)
-    strength = np.abs(np.fft.rfft(flat))[1:]
+    detrended = values - np.polyval(np.polyfit(rounds, values, 1), rounds)
+    strength = np.abs(np.fft.rfft(detrended))[1:]
     if strength.max() < 1e-12:
         return math.nan
     return float(len(rounds) * steps[0] / (1 + strength.argmax()))

@@ -1,4 +1,4 @@
-"""The tables of the page, as HTML that needs no script."""
+"""The tables of the page as HTML; they need no JavaScript."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ STATUS = {"finished": "", "diverged": "diverged", "running": "still running"}
 
 
 def swatch(number: int, dash: str) -> str:
-    """A piece of a run's line, as the charts draw it."""
+    """Return a sample of a run's line as SVG, with the colour and dashes of the charts."""
     return (
         f'<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true"><path d="M1 5H27" stroke="var(--run-{number})" '
         f'stroke-dasharray="{escape(dash)}"/></svg>'
@@ -26,9 +26,16 @@ def swatch(number: int, dash: str) -> str:
 def summary_table(
     runs: list[RunRecord], settings: Sequence[Setting], names: Sequence[str], dashes: Sequence[str]
 ) -> str:
-    """Every run in a row; the late part is the last quarter of the rounds, E and I are Assumption 4's and Lemma 1's."""
+    """Return a table with one row per run; E is that of Assumption 4, I the bound of Lemma 1.
+
+    Args:
+        runs: The runs.
+        settings: The runs grouped by setting.
+        names: Name of each run.
+        dashes: Dashes of each run's line.
+    """
     several = len(settings) > 1
-    places = _places(runs, settings)
+    labels = _setting_labels(runs, settings)
     head = ["algorithm", *(["setting"] if several else []), "late mean accuracy", "swing", "final accuracy"]
     head += ["E", "bound I", "largest staleness", "seconds"]
     rows = []
@@ -43,53 +50,59 @@ def summary_table(
         cells = [number(run.late_accuracy), number(run.swing), number(run.final_accuracy), *theory, staleness]
         rows.append(
             f'<tr><th scope="row" title="{escape(str(run.path))}">{swatch(i, dashes[i])}{escape(names[i])}{note}</th>'
-            + (f"<td>{escape(places[i])}</td>" if several else "")
+            + (f"<td>{escape(labels[i])}</td>" if several else "")
             + "".join(f'<td class="number">{cell}</td>' for cell in [*cells, number(seconds, 1)])
             + "</tr>"
         )
-    return _table(head, rows, text_columns=2 if several else 1, caption="Every run")
+    return _table(head, rows, text_columns=2 if several else 1, caption="All runs")
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """Claims by group, with the verdict in a word and a sign."""
+    """Return a table per group of claims, with each verdict as a symbol and in words."""
     parts = []
     for group, members in groupby(sorted(claims, key=lambda claim: _first_of_group(claims, claim)), lambda c: c.group):
         rows = []
         for claim in members:
-            style, words = VERDICTS[claim.holds]
-            cells = "".join(f"<td>{escape(text)}</td>" for text in (claim.claim, claim.measured, claim.published))
-            rows.append(f'<tr>{cells}<td><span class="verdict {style}">{words}</span></td></tr>')
+            style, text = VERDICTS[claim.holds]
+            cells = "".join(f"<td>{escape(cell)}</td>" for cell in (claim.claim, claim.measured, claim.published))
+            rows.append(f'<tr>{cells}<td><span class="verdict {style}">{text}</span></td></tr>')
         head = ["claim", "measured", "published", "verdict"]
         parts.append(f"<h3>{escape(group)}</h3>" + _table(head, rows, text_columns=4, caption=group))
-    held, judged = sum(c.holds is True for c in claims), sum(c.holds is not None for c in claims)
+    holding, judged = sum(c.holds is True for c in claims), sum(c.holds is not None for c in claims)
     unjudged = f" {len(claims) - judged} not judged." if judged < len(claims) else ""
-    return f"<p>{held} of {judged} judged claims hold.{unjudged}</p>" + "".join(parts)
+    return f"<p>{holding} of {judged} judged claims hold.{unjudged}</p>" + "".join(parts)
 
 
 def configurations(runs: list[RunRecord], settings: Sequence[Setting], names: Sequence[str]) -> str:
-    """What each run was, folded up."""
-    places = _places(runs, settings)
+    """Return the manifest of each run as a collapsed table.
+
+    Args:
+        runs: The runs.
+        settings: The runs grouped by setting.
+        names: Name of each run.
+    """
+    labels = _setting_labels(runs, settings)
     parts = []
     for i in dict.fromkeys(i for setting in settings for i in setting.runs):
-        manifest, where = runs[i].manifest, f" <small>{escape(places[i])}</small>" if places[i] else ""
+        manifest, setting = runs[i].manifest, f" <small>{escape(labels[i])}</small>" if labels[i] else ""
         rows = [
             f'<tr><th scope="row">{escape(key)}</th><td>{escape(value)}</td></tr>' for key, value in _flat(manifest)
         ]
         rows.insert(0, f'<tr><th scope="row">folder</th><td>{escape(str(runs[i].path))}</td></tr>')
         table = f'<div class="wide"><table class="config"><tbody>{"".join(rows)}</tbody></table></div>'
-        parts.append(f"<details><summary>{escape(names[i])}{where}</summary>{table}</details>")
+        parts.append(f"<details><summary>{escape(names[i])}{setting}</summary>{table}</details>")
     return "".join(parts)
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A cell: a dash for what is not known."""
+    """Format a number with a fixed number of digits; NaN as a dash."""
     return DASH if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _places(runs: list[RunRecord], settings: Sequence[Setting]) -> list[str]:
-    """The setting of each run; a pooled run stands in several."""
-    homes = [[setting.label for setting in settings if i in setting.runs] for i in range(len(runs))]
-    return [home[0] if len(home) == 1 else "pooled data" for home in homes]
+def _setting_labels(runs: list[RunRecord], settings: Sequence[Setting]) -> list[str]:
+    """Return the label of each run's setting; a pooled run can belong to several settings."""
+    labels = [[setting.label for setting in settings if i in setting.runs] for i in range(len(runs))]
+    return [found[0] if len(found) == 1 else "pooled data" for found in labels]
 
 
 def _first_of_group(claims: Sequence[Claim], claim: Claim) -> int:
@@ -97,6 +110,7 @@ def _first_of_group(claims: Sequence[Claim], claim: Claim) -> int:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested values as (dotted key, text) pairs."""
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):

@@ -1,4 +1,9 @@
-"""Training histories, ours or published, as the checks of a paper's statements see them."""
+"""Training histories, and the checks that both tasks of the paper share.
+
+A check is a function of the histories of some runs. It returns the measured numbers as text and whether the paper's
+statement holds, or None if the runs that it needs are missing. The same check is applied to our runs and to the
+published ones. Each history has a window, the last rounds of the run; "late" values are taken over that window.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +19,9 @@ from fedlatest.report.run_records import arrives_below
 Rounds = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 
+BASELINES = {"FedSGD": "algorithm=fedsgd", "FedAvg": "algorithm=fedavg", "FedProx": "algorithm=fedprox"}
+"""Title of a baseline that the paper reports to oscillate -> the overrides that select it."""
+
 
 class Window(NamedTuple):
     """The rounds in (after, last]."""
@@ -21,13 +29,13 @@ class Window(NamedTuple):
     after: int
     last: int
 
-    def holds(self, rounds: Rounds) -> npt.NDArray[np.bool_]:
-        """[evaluations] which rounds are in it."""
+    def contains(self, rounds: Rounds) -> npt.NDArray[np.bool_]:
+        """Return bool[evaluations]: which of the rounds lie in the window."""
         return np.asarray((rounds > self.after) & (rounds <= self.last))
 
     @property
-    def before(self) -> "Window":
-        """The one that is as long and ends where this one begins."""
+    def preceding(self) -> "Window":
+        """The window of the same length that ends where this one begins."""
         return Window(2 * self.after - self.last, self.after)
 
     def __str__(self) -> str:
@@ -35,165 +43,200 @@ class Window(NamedTuple):
 
 
 class History(NamedTuple):
-    """A run as a check sees it; `window` is its end, about which most statements are."""
+    """The evaluations of a run, ours or published."""
 
-    rounds: Rounds
+    rounds: Rounds  # [evaluations]
     train_loss: Values  # [seeds, evaluations]
-    test_accuracy: Values
+    test_accuracy: Values  # [seeds, evaluations]
     window: Window
-    test_loss: Values | None = None  # not published
+    test_loss: Values | None = None  # [seeds, evaluations]; not published
 
     @property
-    def late(self) -> npt.NDArray[np.bool_]:
-        """[evaluations] which are in the end."""
-        return self.window.holds(self.rounds)
+    def is_late(self) -> npt.NDArray[np.bool_]:
+        """bool[evaluations]: which evaluations lie in the window."""
+        return self.window.contains(self.rounds)
 
     @property
-    def loss(self) -> float:
-        """Mean training loss in the end."""
-        return float(self.train_loss[:, self.late].mean())
+    def late_loss(self) -> float:
+        """Mean training loss over the window and over seeds."""
+        return float(self.train_loss[:, self.is_late].mean())
 
     @property
-    def accuracy(self) -> float:
-        """Mean test accuracy in the end."""
-        return float(self.test_accuracy[:, self.late].mean())
+    def late_accuracy(self) -> float:
+        """Mean test accuracy over the window and over seeds."""
+        return float(self.test_accuracy[:, self.is_late].mean())
 
     @property
     def swings(self) -> Values:
-        """[seeds] largest minus smallest test accuracy in the end."""
-        return np.asarray(np.ptp(self.test_accuracy[:, self.late], axis=1))
+        """[seeds] largest minus smallest test accuracy in the window."""
+        return np.asarray(np.ptp(self.test_accuracy[:, self.is_late], axis=1))
 
     @property
     def late_losses(self) -> Values:
         """[late evaluations] training loss, mean over seeds."""
-        return np.asarray(self.train_loss[:, self.late].mean(axis=0))
+        return np.asarray(self.train_loss[:, self.is_late].mean(axis=0))
 
-    def arrives_below(self, loss: float) -> float:
-        """The first round with a training loss, mean over seeds, at or below one."""
+    def first_round_below(self, loss: float) -> float:
+        """Return the first round whose training loss, mean over seeds, is at most `loss`; infinite if there is none."""
         return arrives_below(self.rounds, self.train_loss.mean(axis=0), loss)
 
 
-class Setting(Protocol):
-    """When clients are there, in one of a paper's settings; `str` gives it in words."""
+class AvailabilitySetting(Protocol):
+    """One of the paper's availability settings; `str` gives its label."""
 
     @property
     def period(self) -> int:
-        """E: the paper's measure, in rounds, of how long clients are away."""
+        """E: the length, in rounds, of a block or day of availability."""
 
     @property
-    def changes(self) -> str:
-        """The KEY=VALUE that make it of the default."""
+    def overrides(self) -> str:
+        """The KEY=VALUE overrides of the recipe's defaults that give this setting."""
 
 
-class Found(NamedTuple):
-    """What a check found."""
+class CheckResult(NamedTuple):
+    """The measured numbers as text, and whether the statement holds."""
 
     text: str
     holds: bool
 
 
-class Histories:
-    """Histories by the name of the run; notes which were asked for in vain."""
+class HistoryLookup:
+    """Finds histories by overrides of the paper's default, and records which were missing.
+
+    Args:
+        histories: The available histories by experiment name.
+        experiment: Makes an experiment from KEY=VALUE overrides of the paper's default.
+        settings: All availability settings of the task.
+    """
 
     def __init__(
-        self, histories: Mapping[str, History], named: Callable[[str], Experiment], settings: Sequence[Setting]
+        self,
+        histories: Mapping[str, History],
+        experiment: Callable[[str], Experiment],
+        settings: Sequence[AvailabilitySetting],
     ) -> None:
-        self._histories, self._named, self._settings = histories, named, settings
+        self._histories, self._experiment, self._settings = histories, experiment, settings
         self.missing: set[str] = set()
 
-    def find(self, changes: str) -> History | None:
-        """The run that these changes to the paper's default make."""
-        name = self._named(changes).name
+    def find(self, overrides: str) -> History | None:
+        """Return the history of the experiment with these overrides, or None if it is missing."""
+        name = self._experiment(overrides).name
         if name not in self._histories:
             self.missing.add(name)
         return self._histories.get(name)
 
-    def by_setting(self, changes: str, settings: Sequence[Setting] = ()) -> dict[Setting, History]:
-        """The runs of an algorithm in some of the paper's settings, or in all, those that there are."""
-        found = {where: self.find(f"{changes} {where.changes}") for where in settings or self._settings}
-        return {where: history for where, history in found.items() if history is not None}
+    def find_in_settings(
+        self, overrides: str, settings: Sequence[AvailabilitySetting] = ()
+    ) -> dict[AvailabilitySetting, History]:
+        """Return the available histories with these overrides in the given settings, or in all settings if none."""
+        found = {setting: self.find(f"{overrides} {setting.overrides}") for setting in settings or self._settings}
+        return {setting: history for setting, history in found.items() if history is not None}
 
 
-Check = Callable[[Histories], Found | None]  # None where there is nothing to say
+Check = Callable[[HistoryLookup], CheckResult | None]
+"""None if the runs that the check needs are missing."""
 
 
-RIVALS = {"FedSGD": "algorithm=fedsgd", "FedAvg": "algorithm=fedavg", "FedProx": "algorithm=fedprox"}
-
-
-def rivals_oscillate(runs: Histories, *, settings: Sequence[Setting] = ()) -> Found | None:
-    """Swing over FedLaAvg's in the same setting, of some or of all: at least three times."""
-    calm = runs.by_setting("", settings)
+def baselines_oscillate(runs: HistoryLookup, *, settings: Sequence[AvailabilitySetting] = ()) -> CheckResult | None:
+    """Check that each baseline's swing is at least 3 times FedLaAvg's swing in the same setting."""
+    fedlaavg = runs.find_in_settings("", settings)
     ratios = {
-        f"{name}, {where}": times(history, calm[where])
-        for name, changes in RIVALS.items()
-        for where, history in runs.by_setting(changes, settings).items()
-        if where in calm
+        f"{name}, {setting}": swing_ratio(history, fedlaavg[setting])
+        for name, overrides in BASELINES.items()
+        for setting, history in runs.find_in_settings(overrides, settings).items()
+        if setting in fedlaavg
     }
     if not ratios:
         return None
     least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
-    text = f"{ratios[least]:.1f} ({least}) to {ratios[most]:.1f} times ({most}) FedLaAvg's swing"
-    return Found(text, ratios[least] >= 3)
+    text = f"{ratios[least]:.1f} ({least}) to {ratios[most]:.1f} ({most}) times FedLaAvg's swing"
+    return CheckResult(text, ratios[least] >= 3)
 
 
-def rivals_oscillate_more(runs: Histories, *, settings: Sequence[Setting]) -> Found | None:
-    """The rivals' swings grow from one of these settings to the next."""
+def baselines_oscillate_more(runs: HistoryLookup, *, settings: Sequence[AvailabilitySetting]) -> CheckResult | None:
+    """Check that each baseline's swing grows from one of the settings to the next."""
     texts, holds = [], True
-    for name, changes in RIVALS.items():
-        swings = [float(history.swings.mean()) for history in runs.by_setting(changes, settings).values()]
+    for name, overrides in BASELINES.items():
+        swings = [float(history.swings.mean()) for history in runs.find_in_settings(overrides, settings).values()]
         if len(swings) > 1:
             texts.append(f"{name} {' < '.join(f'{swing:.3f}' for swing in swings)}")
-            holds = holds and all(less < more for less, more in pairwise(swings))
-    return Found(f"swing {'; '.join(texts)}".replace("<", "<" if holds else "then"), holds) if texts else None
+            holds = holds and all(smaller < larger for smaller, larger in pairwise(swings))
+    if not texts:
+        return None
+    return CheckResult(f"swing {'; '.join(texts)}".replace("<", "<" if holds else "then"), holds)
 
 
-def fedprox_tracks_fedavg(runs: Histories) -> Found | None:
-    """Mean distance of their training losses in the end over FedAvg's: at most 5%."""
-    prox, plain = runs.by_setting("algorithm=fedprox"), runs.by_setting("algorithm=fedavg")
-    apart = {
-        where: 100 * float(np.abs(prox[where].late_losses - plain[where].late_losses).mean()) / plain[where].loss
-        for where in prox
-        if where in plain
+def fedprox_tracks_fedavg(runs: HistoryLookup) -> CheckResult | None:
+    """Check that the late training losses of FedProx and FedAvg differ by at most 5% of FedAvg's on average."""
+    fedprox, fedavg = runs.find_in_settings("algorithm=fedprox"), runs.find_in_settings("algorithm=fedavg")
+    differences = {
+        setting: 100
+        * float(np.abs(fedprox[setting].late_losses - fedavg[setting].late_losses).mean())
+        / fedavg[setting].late_loss
+        for setting in fedprox
+        if setting in fedavg
     }
-    return Found(f"training losses differ by {each(apart, '.1f%')}", max(apart.values()) <= 5) if apart else None
+    if not differences:
+        return None
+    return CheckResult(
+        f"training losses differ by {format_values(differences, '.1f%')}", max(differences.values()) <= 5
+    )
 
 
-def more_steps_are_faster(runs: Histories) -> Found | None:
-    """Rounds to the training loss that one local step ends at: with ten, at most half as many."""
-    slow, fast = runs.by_setting("local_steps=1"), runs.by_setting("")
-    faster = {
-        where: slow[where].arrives_below(slow[where].loss) / max(1.0, fast[where].arrives_below(slow[where].loss))
-        for where in slow
-        if where in fast
+def more_local_steps_need_fewer_rounds(runs: HistoryLookup) -> CheckResult | None:
+    """Check that 10 local steps reach the late training loss of 1 local step in at most half as many rounds."""
+    one, ten = runs.find_in_settings("local_steps=1"), runs.find_in_settings("")
+    ratios = {
+        setting: one[setting].first_round_below(one[setting].late_loss)
+        / max(1.0, ten[setting].first_round_below(one[setting].late_loss))
+        for setting in one
+        if setting in ten
     }
-    return Found(f"{each(faster, '.1f')} times fewer rounds with C = 10", min(faster.values()) >= 2) if faster else None
+    if not ratios:
+        return None
+    text = f"rounds with C = 1 over rounds with C = 10: {format_values(ratios, '.1f')}"
+    return CheckResult(text, min(ratios.values()) >= 2)
 
 
-def losses_end_alike(runs: Histories, *, named: Mapping[str, str], within: float) -> Found | None:
-    """Training losses in the end of some runs, by what is told of them: at most a share apart."""
-    losses = {words: found.loss for words, changes in named.items() if (found := runs.find(changes))}
+def late_losses_agree(
+    runs: HistoryLookup, *, overrides_by_label: Mapping[str, str], tolerance: float
+) -> CheckResult | None:
+    """Check that the largest late training loss exceeds the smallest by at most a share.
+
+    Args:
+        runs: The histories.
+        overrides_by_label: Label of a run in the text -> the overrides that select it.
+        tolerance: The largest allowed relative difference.
+
+    Returns:
+        None if fewer than two of the runs are available.
+    """
+    losses = {
+        label: found.late_loss for label, overrides in overrides_by_label.items() if (found := runs.find(overrides))
+    }
     if len(losses) < 2:
         return None
-    apart = max(losses.values()) / min(losses.values()) - 1
-    return Found(f"training loss {each(losses, '.4f')}: {100 * apart:.1f}% apart", apart <= within)
+    difference = max(losses.values()) / min(losses.values()) - 1
+    text = f"training loss {format_values(losses, '.4f')}: {100 * difference:.1f}% difference"
+    return CheckResult(text, difference <= tolerance)
 
 
-def times(history: History, calm: History) -> float:
-    """The swing of one in swings of another; two that do not move at all swing alike."""
-    more, less = float(history.swings.mean()), float(calm.swings.mean())
-    if less == 0:
-        return 1.0 if more == 0 else math.inf
-    return more / less
+def swing_ratio(history: History, reference: History) -> float:
+    """Return the ratio of the two swings, each a mean over seeds; 1 if both are 0."""
+    swing, reference_swing = float(history.swings.mean()), float(reference.swings.mean())
+    if reference_swing == 0:
+        return 1.0 if swing == 0 else math.inf
+    return swing / reference_swing
 
 
-def each(values: Mapping[Any, float], digits: str) -> str:
-    """Numbers, each with what it is of.
+def format_values(values: Mapping[Any, float], spec: str) -> str:
+    """Return the values as text, each followed by its key; infinite and NaN values are shown as "never".
 
-    >>> each({"N=200": 0.5, "N=600": float("inf")}, ".2f")
+    >>> format_values({"N=200": 0.5, "N=600": float("inf")}, ".2f")
     '0.50 (N=200), never (N=600)'
     """
-    unit = "%" if digits.endswith("%") else ""
+    unit = "%" if spec.endswith("%") else ""
     texts = {
-        key: f"{value:{digits.rstrip('%')}}{unit}" if np.isfinite(value) else "never" for key, value in values.items()
+        key: f"{value:{spec.rstrip('%')}}{unit}" if np.isfinite(value) else "never" for key, value in values.items()
     }
     return ", ".join(f"{text} ({key})" for key, text in texts.items())

@@ -1,4 +1,4 @@
-"""A figure of a paper as data: which experiments it shows, and under which names."""
+"""A figure of the paper as data: the experiments that it shows, and their labels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from fedlatest.experiments.experiment import Experiment, Recipe
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a figure. Several candidates are a search: the one with the lowest late training loss is shown."""
+    """One curve of a figure.
+
+    With several candidates, for example a search over step sizes, the run with the lowest late training loss is drawn.
+    """
 
     label: str
     candidates: tuple[Experiment, ...]
@@ -25,7 +28,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels side by side; `kind` says what is drawn of their runs."""
+    """Panels side by side; `kind` selects how their runs are drawn."""
 
     name: str
     title: str
@@ -34,29 +37,41 @@ class Figure:
 
     @property
     def experiments(self) -> list[Experiment]:
-        """All that must have been run."""
+        """The experiments that must have been run to draw the figure."""
         return unique(experiment for panel in self.panels for curve in panel.curves for experiment in curve.candidates)
 
 
-def line(recipe: Recipe, label: str, changes: str) -> Curve:
-    """A line made by one experiment: the recipe's default with some changes."""
-    return Curve(label, (recipe.named(changes),))
+def single_curve(recipe: Recipe, label: str, overrides: str) -> Curve:
+    """Return the curve of one experiment.
+
+    Args:
+        recipe: The recipe whose defaults the experiment starts from.
+        label: The label in the legend.
+        overrides: KEY=VALUE overrides, separated by spaces.
+    """
+    return Curve(label, (recipe.named(overrides),))
 
 
-def comparison(recipe: Recipe, where: str, *, sequential: str = "") -> tuple[Curve, ...]:
-    """All algorithms in one availability setting; sequential SGD knows no availability, but may differ by its data."""
+def compare_algorithms(recipe: Recipe, overrides: str, *, sequential_overrides: str = "") -> tuple[Curve, ...]:
+    """Return one curve per algorithm in one availability setting.
+
+    Args:
+        recipe: The recipe whose defaults the experiments start from.
+        overrides: The KEY=VALUE overrides that give the setting.
+        sequential_overrides: Those for sequential SGD, which has no availability but may train on other data.
+    """
     algorithms = {
-        "FedSGD": f"algorithm=fedsgd {where}",
-        "FedAvg": f"algorithm=fedavg {where}",
-        "FedProx": f"algorithm=fedprox {where}",
-        "Naive": f"algorithm=naive {where}",
-        "FedLaAvg, C = 1": f"local_steps=1 {where}",
-        "FedLaAvg, C = 10": where,
-        "Sequential SGD": f"algorithm=sequential {sequential}",
+        "FedSGD": f"algorithm=fedsgd {overrides}",
+        "FedAvg": f"algorithm=fedavg {overrides}",
+        "FedProx": f"algorithm=fedprox {overrides}",
+        "Naive": f"algorithm=naive {overrides}",
+        "FedLaAvg, C = 1": f"local_steps=1 {overrides}",
+        "FedLaAvg, C = 10": overrides,
+        "Sequential SGD": f"algorithm=sequential {sequential_overrides}",
     }
-    return tuple(line(recipe, label, changes) for label, changes in algorithms.items())
+    return tuple(single_curve(recipe, label, own) for label, own in algorithms.items())
 
 
 def unique(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Experiments by name, each once, in their first order."""
+    """Return the experiments with distinct names, in the order of their first occurrence."""
     return list({experiment.name: experiment for experiment in experiments}.values())

@@ -1,4 +1,4 @@
-"""Judging a paper by runs: its statements, and our numbers beside the published ones."""
+"""Compares runs with the paper: checks its statements, and puts our numbers beside the published ones."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -10,11 +10,17 @@ import numpy as np
 from fedlatest.experiments.experiment import Experiment
 from fedlatest.report import TITLES, Claim, PublishedCurve, RunRecord
 from fedlatest.report.run_records import stays_above
-from fedlatest.reproduction.checks import Check, Histories, History, Setting, Window
+from fedlatest.reproduction.checks import AvailabilitySetting, Check, History, HistoryLookup, Window
 
-Key = tuple[str, str]  # (algorithm, setting), as the authors call them
+PublishedKey = tuple[str, str]
+"""(algorithm, setting), as the authors' files name them."""
+PublishedCurves = Mapping[PublishedKey, PublishedCurve]
+
 NEVER = float("inf")
-_ALGORITHMS = {
+STATEMENTS = "Statements in the paper"
+STEADY = ("FedLaAvg", "FedLaAvg_C1", "SGD")  # the authors' names; the other algorithms oscillate
+
+_ALGORITHM_OVERRIDES = {
     "FedLaAvg": "",
     "FedLaAvg_C1": "local_steps=1",
     "FedAvg": "algorithm=fedavg",
@@ -22,207 +28,234 @@ _ALGORITHMS = {
     "FedSGD": "algorithm=fedsgd",
     "Naive": "algorithm=naive",
 }
-_SEQUENTIAL = {  # as the published figures have it, and as the text has it
+_SEQUENTIAL_OVERRIDES = {  # as in the published figures, and as in the text
     "C10": "algorithm=sequential",
     "C10_old": "algorithm=sequential participation=0.001 local_steps=1000",
 }
+_IGNORED_KEYS = {"rounds", "evaluate_every", "partition_seed"}
 
 
 class Summary(NamedTuple):
     """A published run in three numbers."""
 
-    mean: float  # of test accuracy in the end
-    swing: float  # largest minus smallest test accuracy there
-    stays_above: float  # round from which test accuracy stays at or above a level
+    mean: float  # test accuracy over the window
+    swing: float  # largest minus smallest test accuracy in the window
+    stays_above: float  # first round from which test accuracy stays at or above a level
 
 
 @dataclass(frozen=True)
 class PublishedRuns:
     """The published runs of one task."""
 
-    names: Mapping[str, Key]
-    """Our run's name -> theirs."""
-    quoted: Mapping[Key, Summary]
+    names: Mapping[str, PublishedKey]
+    """Name of our experiment -> the authors' key."""
+    quoted: Mapping[PublishedKey, Summary]
+    """Summaries of the published histories, used where the histories themselves are not available."""
     window: Window
+    """The rounds over which means and swings are compared; it ends with the paper's last round."""
     level: float
+    """The test accuracy for `Summary.stays_above`."""
 
-    def summaries(self, curves: Mapping[Key, PublishedCurve]) -> dict[Key, Summary]:
-        """What is quoted, and for histories at hand what they say."""
-        own = self._own(curves)
-        return {**self.quoted, **{key: self.summarise(curve) for key, curve in own.items() if self.covers(curve)}}
+    def summaries(self, curves: PublishedCurves) -> dict[PublishedKey, Summary]:
+        """Return the quoted summaries, replaced by those of the given histories where these cover the window."""
+        own = self._curves_of_this_task(curves)
+        return {**self.quoted, **{key: self.summarise(curve) for key, curve in own.items() if self._covers(curve)}}
 
     def summarise(self, curve: PublishedCurve) -> Summary:
-        """A published history in three numbers."""
-        seen = curve.rounds <= self.window.last
-        late = curve.test_accuracy[self.window.holds(curve.rounds)]
-        arrived = stays_above(curve.rounds[seen], curve.test_accuracy[seen], self.level)
-        return Summary(float(late.mean()), float(np.ptp(late)), arrived)
+        """Return the summary of a published history; rounds after the window are ignored."""
+        compared = curve.rounds <= self.window.last
+        late = curve.test_accuracy[self.window.contains(curve.rounds)]
+        first_round = stays_above(curve.rounds[compared], curve.test_accuracy[compared], self.level)
+        return Summary(float(late.mean()), float(np.ptp(late)), first_round)
 
-    def covers(self, curve: PublishedCurve) -> bool:
-        """Whether a history tells of the rounds that are compared."""
-        return bool(curve.rounds[-1] >= self.window.last and self.window.holds(curve.rounds).any())
-
-    def histories(self, curves: Mapping[Key, PublishedCurve]) -> dict[str, History]:
-        """The histories at hand that tell of the rounds that are compared, by the name of our run."""
+    def histories(self, curves: PublishedCurves) -> dict[str, History]:
+        """Return the published histories that cover the window, by the name of our experiment."""
         histories = {}
-        for name, curve in self.behind(curves).items():
-            if self.covers(curve):
-                seen = curve.rounds <= self.window.last
-                losses, accuracies = curve.train_loss[seen][None], curve.test_accuracy[seen][None]
-                histories[name] = History(curve.rounds[seen], losses, accuracies, self.window)
+        for name, curve in self.curves_by_experiment(curves).items():
+            if self._covers(curve):
+                compared = curve.rounds <= self.window.last
+                losses, accuracies = curve.train_loss[compared][None], curve.test_accuracy[compared][None]
+                histories[name] = History(curve.rounds[compared], losses, accuracies, self.window)
         return histories
 
-    def behind(self, curves: Mapping[Key, PublishedCurve]) -> dict[str, PublishedCurve]:
-        """Published curves by the name of our run, to be drawn behind it."""
-        own = self._own(curves)
+    def curves_by_experiment(self, curves: PublishedCurves) -> dict[str, PublishedCurve]:
+        """Return the published curves of this task by the name of our experiment."""
+        own = self._curves_of_this_task(curves)
         return {name: own[key] for name, key in self.names.items() if key in own}
 
-    def _own(self, curves: Mapping[Key, PublishedCurve]) -> Mapping[Key, PublishedCurve]:
-        """Histories of this task; sequential SGD does not tell, as its runs are called the same in every task."""
+    def _covers(self, curve: PublishedCurve) -> bool:
+        """Whether a history has evaluations in the window and reaches its end."""
+        return bool(curve.rounds[-1] >= self.window.last and self.window.contains(curve.rounds).any())
+
+    def _curves_of_this_task(self, curves: PublishedCurves) -> PublishedCurves:
+        """Return the curves if they belong to this task, else none.
+
+        Sequential SGD does not identify a task, because the authors use the same names for it in every task.
+        """
         known = {*self.quoted, *self.names.values()}
         return curves if any(key in known and key[0] != "SGD" for key in curves) else {}
 
 
-def names(named: Callable[[str], Experiment], settings: Mapping[str, Setting]) -> dict[str, Key]:
-    """Our run's name -> theirs, for every algorithm in the settings, which are by their name."""
+def published_names(
+    experiment: Callable[[str], Experiment], settings: Mapping[str, AvailabilitySetting]
+) -> dict[str, PublishedKey]:
+    """Return name of our experiment -> the authors' key, for every algorithm in the given settings.
+
+    Args:
+        experiment: Makes an experiment from KEY=VALUE overrides of the paper's default.
+        settings: The authors' name of a setting -> the setting.
+    """
     federated = {
-        named(f"{changes} {where.changes}").name: (algorithm, setting)
-        for setting, where in settings.items()
-        for algorithm, changes in _ALGORITHMS.items()
+        experiment(f"{overrides} {setting.overrides}").name: (algorithm, setting_name)
+        for setting_name, setting in settings.items()
+        for algorithm, overrides in _ALGORITHM_OVERRIDES.items()
     }
-    return federated | {named(changes).name: ("SGD", setting) for setting, changes in _SEQUENTIAL.items()}
-
-
-STATEMENTS = "What the paper says"
-STEADY = ("FedLaAvg", "FedLaAvg_C1", "SGD")  # as the authors call them; the others oscillate
-_IGNORED = {"rounds", "evaluate_every", "partition_seed"}
+    sequential = {experiment(overrides).name: ("SGD", name) for name, overrides in _SEQUENTIAL_OVERRIDES.items()}
+    return federated | sequential
 
 
 @dataclass(frozen=True)
-class Task:
-    """One task of a paper: what was run, what is said of it, and the published numbers."""
+class PaperTask:
+    """One task of the paper: its experiments, its statements with their checks, and the published numbers."""
 
-    named: Callable[[str], Experiment]
-    """KEY=VALUE changes to the paper's default -> the experiment."""
+    experiment: Callable[[str], Experiment]
+    """KEY=VALUE overrides of the paper's default -> the experiment."""
     experiments: Mapping[str, Experiment]
-    """By name."""
-    settings: Sequence[Setting]
-    where: Callable[[Mapping[str, Any]], str]
-    """An experiment's values -> its setting in words; empty where it has none."""
+    """All experiments of the task, by name."""
+    settings: Sequence[AvailabilitySetting]
+    setting_label: Callable[[Mapping[str, Any]], str]
+    """Values of an experiment -> label of its setting; empty if it has none."""
     checks: Mapping[str, Check]
-    """By the statement that they check."""
+    """Statement -> its check."""
     published: PublishedRuns
     tolerances: tuple[float, float]
-    """How far mean test accuracies may be apart: of runs that are steady, of the others."""
+    """Largest allowed difference of mean test accuracies: for the algorithms in `STEADY`, for the others."""
     data: str = ""
-    """The data that the published numbers are of: only runs on them are judged by these; if empty, all runs are."""
+    """Name of the data that the published numbers are for: runs on other data are not judged; if empty, all are."""
 
     @property
-    def means(self) -> str:
-        """The heading over mean test accuracies."""
+    def mean_heading(self) -> str:
+        """The heading of the table of mean test accuracies."""
         steady, others = self.tolerances
-        rounds = f"Mean test accuracy over rounds {self.published.window}"
-        return self._heading(f"{rounds}: within {steady:g} for FedLaAvg and sequential SGD, {others:g} for the rest")
-
-    @property
-    def swings(self) -> str:
-        """The heading over swings."""
         return self._heading(
-            "Swing, largest minus smallest test accuracy there: within a factor of 1.6, or inside the range of seeds"
+            f"Mean test accuracy over rounds {self.published.window}: within {steady:g} for FedLaAvg and sequential "
+            f"SGD, {others:g} for the other algorithms"
         )
 
     @property
-    def arrivals(self) -> str:
-        """The heading over rounds of arrival."""
+    def swing_heading(self) -> str:
+        """The heading of the table of swings."""
+        return self._heading(
+            f"Swing (largest minus smallest test accuracy) over rounds {self.published.window}: within a factor of "
+            "1.6, or inside the range over seeds"
+        )
+
+    @property
+    def arrival_heading(self) -> str:
+        """The heading of the table of rounds from which test accuracy stays at or above the level."""
         level = self.published.level
-        return self._heading(f"Round from which test accuracy stays at or above {level:.2f}: within 20%")
+        return self._heading(f"First round from which test accuracy stays at or above {level:.2f}: within 20%")
 
     def recognise(self, runs: Iterable[RunRecord]) -> dict[str, RunRecord]:
-        """The finished runs that are the paper's experiments, by their name, whatever their folders are called."""
+        """Return the finished runs that are experiments of the paper, by experiment name.
+
+        Runs are identified by their recipe values, not by their folder. Of several runs of one experiment, one with
+        the paper's number of rounds is preferred, then the one with the most seeds.
+        """
         names = {_identity(experiment.values): name for name, experiment in self.experiments.items()}
         finished = [run for run in runs if run.manifest["status"] == "finished" and _identity(run.recipe) in names]
-        finished.sort(key=lambda run: (self._is_whole(run), len(run.metrics.seeds)))  # of several, the last is taken
+        finished.sort(key=lambda run: (self._has_paper_rounds(run), len(run.metrics.seeds)))  # the last one is kept
         return {names[_identity(run.recipe)]: run for run in finished}
 
-    def claims(self, runs: Mapping[str, RunRecord], published: Mapping[Key, PublishedCurve]) -> list[Claim]:
-        """Every claim about which the runs, by name, can say something: those that have the paper's rounds."""
-        ours = {name: self._history(run) for name, run in runs.items() if self._is_whole(run)}
+    def claims(self, runs: Mapping[str, RunRecord], published: PublishedCurves) -> list[Claim]:
+        """Return every claim that the runs allow to be evaluated; only runs with the paper's rounds are used.
+
+        Args:
+            runs: Runs by experiment name, as returned by `recognise`.
+            published: The published histories that are available.
+        """
+        ours = {name: self._history(run) for name, run in runs.items() if self._has_paper_rounds(run)}
         theirs = self.published.histories(published)
-        claims = [self._statement(text, check, ours, theirs) for text, check in self.checks.items()]
-        judged = {name for name, run in runs.items() if not self.data or _data(run) == self.data}
-        numbers = self._against_published(ours, self.published.summaries(published), judged)
-        return [*(claim for claim in claims if claim), *numbers]
+        statements = [self._judge_statement(text, check, ours, theirs) for text, check in self.checks.items()]
+        judged = {name for name, run in runs.items() if not self.data or _data_name(run) == self.data}
+        numbers = self._compare_numbers(ours, self.published.summaries(published), judged)
+        return [*(claim for claim in statements if claim), *numbers]
 
     def _heading(self, text: str) -> str:
-        return f"{text}; published on the full {self.data} data, runs on others are not judged" if self.data else text
+        if not self.data:
+            return text
+        return f"{text}; the published numbers are for the full {self.data} data, runs on other data are not judged"
 
-    def _is_whole(self, run: RunRecord) -> bool:
+    def _has_paper_rounds(self, run: RunRecord) -> bool:
         return run.rounds == self.published.window.last
 
     def _history(self, run: RunRecord) -> History:
         train_loss, test_loss, accuracy = map(run.metrics.column, ("train_loss", "test_loss", "test_accuracy"))
         return History(run.metrics.rounds, train_loss, accuracy, self.published.window, test_loss)
 
-    def _statement(
+    def _judge_statement(
         self, text: str, check: Check, ours: Mapping[str, History], theirs: Mapping[str, History]
     ) -> Claim | None:
-        """A statement is judged by all the runs that it is about, or not at all."""
-        asked = Histories(ours, self.named, self.settings)
-        found, published = check(asked), check(Histories(theirs, self.named, self.settings))
-        if found is None:
+        """Check a statement; it is judged only if all the runs that the check asks for are available."""
+        lookup = HistoryLookup(ours, self.experiment, self.settings)
+        result, published = check(lookup), check(HistoryLookup(theirs, self.experiment, self.settings))
+        if result is None:
             return None
-        said = "" if published is None else published.text + ("" if published.holds else " (does not hold either)")
-        return Claim(STATEMENTS, text, found.text, said, None if asked.missing else found.holds)
+        published_text = "" if published is None else published.text + ("" if published.holds else " (does not hold)")
+        return Claim(STATEMENTS, text, result.text, published_text, None if lookup.missing else result.holds)
 
-    def _against_published(
-        self, ours: Mapping[str, History], summaries: Mapping[Key, Summary], judged: Set[str]
+    def _compare_numbers(
+        self, ours: Mapping[str, History], summaries: Mapping[PublishedKey, Summary], judged: Set[str]
     ) -> list[Claim]:
-        """Our number, theirs, and whether they agree as closely as such runs can be expected to."""
+        """Compare our numbers with the published ones; only experiments named in `judged` get a verdict."""
         keys = {name: key for name, key in self.published.names.items() if name in ours and key in summaries}
-        arriving = [name for name, (algorithm, _) in keys.items() if algorithm == "FedLaAvg"]
-        compared = [(name, compare) for compare in (self._mean, self._swing) for name in keys]
-        compared += [(name, self._arrival) for name in arriving]
-        claims = [(name, compare(name, ours[name], summaries[keys[name]])) for name, compare in compared]
+        fedlaavg = [name for name, (algorithm, _) in keys.items() if algorithm == "FedLaAvg"]
+        comparisons = [(name, compare) for compare in (self._compare_mean, self._compare_swing) for name in keys]
+        comparisons += [(name, self._compare_arrival) for name in fedlaavg]
+        claims = [(name, compare(name, ours[name], summaries[keys[name]])) for name, compare in comparisons]
         return [claim if name in judged else claim._replace(holds=None) for name, claim in claims]
 
-    def _mean(self, name: str, history: History, theirs: Summary) -> Claim:
+    def _compare_mean(self, name: str, history: History, theirs: Summary) -> Claim:
         tolerance = self.tolerances[0 if self.published.names[name][0] in STEADY else 1]
-        close = abs(history.accuracy - theirs.mean) <= tolerance
-        apart = round(history.accuracy - theirs.mean, 4) + 0.0  # no minus before a zero
-        measured = f"{history.accuracy:.4f} ({apart:+.4f})"
-        return Claim(self.means, self._what(name), measured, f"{theirs.mean:.4f}", close)
+        holds = abs(history.late_accuracy - theirs.mean) <= tolerance
+        difference = round(history.late_accuracy - theirs.mean, 4) + 0.0  # + 0.0 turns -0.0 into 0.0
+        measured = f"{history.late_accuracy:.4f} ({difference:+.4f})"
+        return Claim(self.mean_heading, self._run_label(name), measured, f"{theirs.mean:.4f}", holds)
 
-    def _swing(self, name: str, history: History, theirs: Summary) -> Claim:
-        seeds = history.swings
-        alike = theirs.swing / 1.6 <= seeds.mean() <= 1.6 * theirs.swing or seeds.min() <= theirs.swing <= seeds.max()
-        measured = f"{seeds.mean():.4f} ({seeds.min():.4f} to {seeds.max():.4f})"
-        return Claim(self.swings, self._what(name), measured, f"{theirs.swing:.4f}", bool(alike))
+    def _compare_swing(self, name: str, history: History, theirs: Summary) -> Claim:
+        swings = history.swings
+        mean, least, most = swings.mean(), swings.min(), swings.max()
+        holds = theirs.swing / 1.6 <= mean <= 1.6 * theirs.swing or least <= theirs.swing <= most
+        measured = f"{mean:.4f} ({least:.4f} to {most:.4f})"
+        return Claim(self.swing_heading, self._run_label(name), measured, f"{theirs.swing:.4f}", bool(holds))
 
-    def _arrival(self, name: str, history: History, theirs: Summary) -> Claim:
+    def _compare_arrival(self, name: str, history: History, theirs: Summary) -> Claim:
         rounds = [stays_above(history.rounds, curve, self.published.level) for curve in history.test_accuracy]
-        near = np.isfinite(rounds).all() and abs(np.mean(rounds) / theirs.stays_above - 1) <= 0.2
-        measured = f"{_round(float(np.mean(rounds)))} ({_round(min(rounds))} to {_round(max(rounds))})"
-        return Claim(self.arrivals, self._what(name), measured, _round(theirs.stays_above), bool(near))
+        holds = np.isfinite(rounds).all() and abs(np.mean(rounds) / theirs.stays_above - 1) <= 0.2
+        mean, least, most = map(_format_round, (float(np.mean(rounds)), min(rounds), max(rounds)))
+        measured = f"{mean} ({least} to {most})"
+        published = _format_round(theirs.stays_above)
+        return Claim(self.arrival_heading, self._run_label(name), measured, published, bool(holds))
 
-    def _what(self, name: str) -> str:
-        """A run of the paper, as a row of a table names it."""
+    def _run_label(self, name: str) -> str:
+        """Return the label of an experiment in a table row."""
         values = self.experiments[name].values
         words = [TITLES[values["algorithm"]]]
         if values["algorithm"] == "sequential":
-            batch = round(values["participation"] * values["num_clients"]) * values["batch_size"]
-            words.append(f"{values['local_steps']} steps of {batch}")
+            batch_size = round(values["participation"] * values["num_clients"]) * values["batch_size"]
+            words.append(f"{values['local_steps']} steps of batch {batch_size}")
         elif values["algorithm"] == "fedlaavg" and values["local_steps"] == 1:
             words.append("C=1")
-        return ", ".join(filter(None, [*words, self.where(values)]))
+        return ", ".join(filter(None, [*words, self.setting_label(values)]))
 
 
 def _identity(values: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in values.items() if key not in _IGNORED}, sort_keys=True)
+    return json.dumps({key: value for key, value in values.items() if key not in _IGNORED_KEYS}, sort_keys=True)
 
 
-def _data(run: RunRecord) -> str:
+def _data_name(run: RunRecord) -> str:
     return str(run.manifest["data"]["name"])
 
 
-def _round(number: float) -> str:
+def _format_round(number: float) -> str:
     return f"{number:.0f}" if np.isfinite(number) else "never"

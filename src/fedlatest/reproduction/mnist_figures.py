@@ -1,81 +1,92 @@
-"""Every MNIST figure of the paper, one function a figure (Section "Results in the Convex Case" and its supplement)."""
+"""The paper's MNIST figures, one function per figure (Section "Results in the Convex Case" and its supplement)."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from fedlatest.experiments.mnist import mnist
-from fedlatest.reproduction.figure import Curve, Figure, Panel, comparison, line
+from fedlatest.reproduction.figure import Curve, Figure, Panel, compare_algorithms, single_curve
 
 
-class Pattern(NamedTuple):
-    """When clients are there, in the paper's MNIST task."""
+class MnistSetting(NamedTuple):
+    """An availability setting of the paper's MNIST task."""
 
     period: int  # E: rounds in a block
-    digits: int  # D: digits whose clients are available in the first block
+    digits: int  # D: the clients of digits 0 .. D - 1 are available in the first block, the others in the second
 
     @property
-    def changes(self) -> str:
-        """The KEY=VALUE that make it of the default."""
+    def overrides(self) -> str:
+        """The KEY=VALUE overrides of the recipe's defaults that give this setting."""
         return f"period={self.period} digits={self.digits}"
 
     def __str__(self) -> str:
         return f"E={self.period}, D={self.digits}"
 
 
-run = mnist.named
-one = partial(line, mnist)
-SETTINGS = (Pattern(100, 3), Pattern(100, 5), Pattern(50, 1), Pattern(100, 1), Pattern(200, 1))
+mnist_experiment = mnist.named
+SETTINGS = (
+    MnistSetting(100, 3),
+    MnistSetting(100, 5),
+    MnistSetting(50, 1),
+    MnistSetting(100, 1),
+    MnistSetting(200, 1),
+)
 FEDADAM_STEPS = (0.0003, 0.001, 0.003, 0.01, 0.03)
+_curve = partial(single_curve, mnist)
 
 
 def availability() -> Figure:
-    """Training loss and test accuracy of every algorithm under the paper's five availability settings."""
-    panels = tuple(Panel(_title(where), comparison(mnist, where.changes)) for where in SETTINGS)
+    """Training loss and test accuracy of every algorithm in the paper's five availability settings."""
+    panels = tuple(Panel(_title(setting), compare_algorithms(mnist, setting.overrides)) for setting in SETTINGS)
     return Figure("availability", "MNIST under intermittent availability", panels)
 
 
 def chart() -> Figure:
-    """Who is available when: blocks of E rounds, the clients of digits 0 .. D - 1 first, then the others."""
-    shown = (Pattern(100, 1), Pattern(100, 3), Pattern(50, 1))
-    panels = tuple(Panel(_title(where), (one("FedLaAvg", where.changes),)) for where in shown)
+    """Which clients are available when: E rounds for the clients of digits 0 .. D - 1, then E rounds for the others."""
+    shown = (MnistSetting(100, 1), MnistSetting(100, 3), MnistSetting(50, 1))
+    panels = tuple(Panel(_title(setting), (_curve("FedLaAvg", setting.overrides),)) for setting in shown)
     return Figure("chart", "Who is available when, by digit", panels, kind="availability")
 
 
 def illustration() -> Figure:
-    """One round of FedLaAvg: who took part, and whose latest update was reused."""
-    panel = Panel("", (one("FedLaAvg", Pattern(100, 3).changes),))
+    """One round of FedLaAvg: the cohort, and the clients whose remembered update is reused."""
+    panel = Panel("", (_curve("FedLaAvg", MnistSetting(100, 3).overrides),))
     return Figure("illustration", "One round of FedLaAvg", (panel,), kind="round")
 
 
 def clients() -> Figure:
     """FedLaAvg with 200, 600 and 1000 clients."""
-    curves = tuple(one(f"N = {number}", f"num_clients={number}") for number in (200, 600, 1000))
+    curves = tuple(_curve(f"N = {number}", f"num_clients={number}") for number in (200, 600, 1000))
     return Figure("clients", "FedLaAvg with different numbers of clients", (Panel("", curves),))
 
 
 def participation() -> Figure:
-    """FedLaAvg with 5%, 10% and all of the clients in a round; with all of them, everyone is available."""
-    curves = tuple(one(f"participation {share}", f"participation={share}") for share in (0.05, 0.1, 1.0))
+    """FedLaAvg with participation 0.05, 0.1 and 1.0; with 1.0 all clients are always available."""
+    curves = tuple(_curve(f"participation {share}", f"participation={share}") for share in (0.05, 0.1, 1.0))
     return Figure("participation", "FedLaAvg with different shares of clients in a round", (Panel("", curves),))
 
 
 def more() -> Figure:
-    """Beyond the paper's figures: (E, D) = (50, 5), and FedAdam, whose server step is searched."""
-    fedadam = Curve("FedAdam", tuple(run(f"algorithm=fedadam server_step={step}") for step in FEDADAM_STEPS))
-    rivals = (one("FedAvg", "algorithm=fedavg"), one("FedLaAvg, C = 10", ""), fedadam)
-    where = Pattern(50, 5)
-    panels = (Panel(_title(where), comparison(mnist, where.changes)), Panel(_title(Pattern(100, 1)), rivals))
+    """Settings beyond the paper's figures: (E, D) = (50, 5), and FedAdam with a search over its server step."""
+    fedadam = Curve(
+        "FedAdam", tuple(mnist_experiment(f"algorithm=fedadam server_step={step}") for step in FEDADAM_STEPS)
+    )
+    compared = (_curve("FedAvg", "algorithm=fedavg"), _curve("FedLaAvg, C = 10", ""), fedadam)
+    setting = MnistSetting(50, 5)
+    panels = (
+        Panel(_title(setting), compare_algorithms(mnist, setting.overrides)),
+        Panel(_title(MnistSetting(100, 1)), compared),
+    )
     return Figure("more", "More settings", panels)
 
 
 def sequential() -> Figure:
-    """Sequential SGD as the published curves have it (10 steps of 500) and as the text has it (1000 steps of 5)."""
+    """Sequential SGD as in the published curves (10 steps of batch 500) and as in the text (1000 steps of batch 5)."""
     curves = (
-        one("10 steps of batch 500", "algorithm=sequential"),
-        one("1000 steps of batch 5", "algorithm=sequential participation=0.001 local_steps=1000"),
+        _curve("10 steps of batch 500", "algorithm=sequential"),
+        _curve("1000 steps of batch 5", "algorithm=sequential participation=0.001 local_steps=1000"),
     )
-    return Figure("sequential", "Two readings of sequential SGD", (Panel("", curves),))
+    return Figure("sequential", "Two versions of sequential SGD", (Panel("", curves),))
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
@@ -84,5 +95,5 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-def _title(where: Pattern) -> str:
-    return str(where).replace("=", " = ")
+def _title(setting: MnistSetting) -> str:
+    return str(setting).replace("=", " = ")

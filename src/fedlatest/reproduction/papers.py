@@ -1,4 +1,4 @@
-"""Reproducing a paper: its figures, what they need to have been run, and how they are drawn."""
+"""The tasks of the paper: their figures, the experiments these need, how to draw them, and judging of runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,37 +16,38 @@ from fedlatest.report import (
     PublishedCurve,
     RunRecord,
     draw_availability,
-    draw_both,
+    draw_loss_and_accuracy,
     draw_panels,
     draw_round,
     draw_sleep,
 )
 from fedlatest.reproduction.figure import Curve, Figure, unique
-from fedlatest.reproduction.judging import Key
+from fedlatest.reproduction.judging import PaperTask, PublishedCurves
 from fedlatest.reproduction.mnist_claims import MNIST, mnist_claims
 from fedlatest.reproduction.mnist_figures import FIGURES as MNIST_FIGURES
 from fedlatest.reproduction.sentiment140_claims import SENTIMENT140, sentiment140_claims
 from fedlatest.reproduction.sentiment140_figures import FIGURES as SENTIMENT140_FIGURES
 
-Published = Mapping[Key, PublishedCurve]
-
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The figures of a paper on one data set, and its claims."""
+    """The figures and the claims of the paper for one task."""
 
     name: str
     title: str
     load: Load
+    """Loads the data set."""
     figures: Mapping[str, Callable[[], Figure]]
-    recognise: Callable[[Iterable[RunRecord]], dict[str, RunRecord]]
-    """Which of some runs are experiments of the paper, by the experiment's name."""
-    claims: Callable[[Mapping[str, RunRecord], Published], list[Claim]]
-    behind: Callable[[Published], dict[str, PublishedCurve]]
-    """Published curves by the name of the experiment."""
+    task: PaperTask
+    claims: Callable[[Mapping[str, RunRecord], PublishedCurves], list[Claim]]
+    """(runs by experiment name, published histories) -> claims."""
 
-    def chosen(self, names: list[str]) -> list[Figure]:
-        """The figures of some names; all of them if none is named."""
+    def select_figures(self, names: list[str]) -> list[Figure]:
+        """Return the named figures, or all of them if no name is given.
+
+        Raises:
+            ConfigError: If a name is unknown.
+        """
         for name in names:
             if name not in self.figures:
                 raise ConfigError(f"--figure {name}: unknown; choose one of {', '.join(self.figures)}")
@@ -61,43 +62,42 @@ REPRODUCTIONS = {
             "MNIST under intermittent availability",
             mnist.load,
             MNIST_FIGURES,
-            MNIST.recognise,
+            MNIST,
             mnist_claims,
-            MNIST.published.behind,
         ),
         Reproduction(
             "sentiment140",
             "Sentiment140 under intermittent availability",
             sentiment140.load,
             SENTIMENT140_FIGURES,
-            SENTIMENT140.recognise,
+            SENTIMENT140,
             sentiment140_claims,
-            SENTIMENT140.published.behind,
         ),
     )
 }
 
 
-class Judged(NamedTuple):
-    """What the papers' claims are found to be, and the published curves by the run that they belong behind."""
+class Judgement(NamedTuple):
+    """The claims with their verdicts, and the published curve to draw behind each run (by the run's path)."""
 
     claims: list[Claim]
     published: dict[Path, PublishedCurve]
 
 
-def judge(runs: Iterable[RunRecord], histories: Published) -> Judged:
-    """Put the claims of every paper to some runs, whatever their folders are called."""
+def judge(runs: Iterable[RunRecord], histories: PublishedCurves) -> Judgement:
+    """Evaluate the claims of every task on some runs; runs are recognised by their values, not by their folders."""
     runs, claims = list(runs), list[Claim]()
     published: dict[Path, PublishedCurve] = {}
     for reproduction in REPRODUCTIONS.values():
-        known, behind = reproduction.recognise(runs), reproduction.behind(histories)
+        known = reproduction.task.recognise(runs)
+        curves = reproduction.task.published.curves_by_experiment(histories)
         claims += reproduction.claims(known, histories)
-        published |= {run.path: behind[name] for name, run in known.items() if name in behind}
-    return Judged(claims, published)
+        published |= {run.path: curves[name] for name, run in known.items() if name in curves}
+    return Judgement(claims, published)
 
 
-def experiments_of(figures: Iterable[Figure], *, rounds: int | None = None) -> list[Experiment]:
-    """What the figures need to have been run, the longest first."""
+def experiments_for(figures: Iterable[Figure], *, rounds: int | None = None) -> list[Experiment]:
+    """Return the experiments that the figures need, the longest first; `rounds` replaces the paper's number."""
     needed = unique(experiment for figure in figures for experiment in figure.experiments)
     if rounds is not None:
         needed = [experiment.with_values(rounds=rounds) for experiment in needed]
@@ -105,7 +105,7 @@ def experiments_of(figures: Iterable[Figure], *, rounds: int | None = None) -> l
 
 
 def work(experiment: Experiment) -> float:
-    """How long an experiment takes, roughly, in samples of its task trained on: an evaluation is worth 30,000."""
+    """Return a rough cost of an experiment in trained samples; one evaluation counts as 30,000 samples."""
     values = experiment.values
     steps = 1 if values["algorithm"] == "fedsgd" else values["local_steps"]
     trained = values["participation"] * values["num_clients"] * steps * values["batch_size"]
@@ -115,7 +115,17 @@ def work(experiment: Experiment) -> float:
 def draw(
     figure: Figure, runs: Mapping[str, RunRecord], folder: Path, published: Mapping[Path, PublishedCurve]
 ) -> list[Path]:
-    """Draw a figure from its runs (by name) as PNG and PDF; lines whose runs diverged or are missing are left out."""
+    """Draw a figure as PNG and PDF; curves whose runs are missing or diverged are left out.
+
+    Args:
+        figure: The figure to draw.
+        runs: The finished runs, by experiment name.
+        folder: Where the files are written.
+        published: The published curve to draw behind a run, by the run's path.
+
+    Returns:
+        The paths of the files; empty if none of the runs is available.
+    """
     panels = {
         panel.title: [line for curve in panel.curves if (line := _line(curve, runs, published)) is not None]
         for panel in figure.panels
@@ -123,11 +133,11 @@ def draw(
     panels = {title: lines for title, lines in panels.items() if lines}
     if not panels:
         return []
-    return [path for ending in ("png", "pdf") for path in _draw_as(figure, panels, folder, ending)]
+    return [path for suffix in ("png", "pdf") for path in _draw_as(figure, panels, folder, suffix)]
 
 
-def _draw_as(figure: Figure, panels: Mapping[str, list[Line]], folder: Path, ending: str) -> list[Path]:
-    path = folder / f"{figure.name}.{ending}"
+def _draw_as(figure: Figure, panels: Mapping[str, list[Line]], folder: Path, suffix: str) -> list[Path]:
+    path = folder / f"{figure.name}.{suffix}"
     first = next(iter(panels.values()))
     if figure.kind == "availability":
         return [draw_availability({title: lines[0].run for title, lines in panels.items()}, path, title=figure.title)]
@@ -136,18 +146,17 @@ def _draw_as(figure: Figure, panels: Mapping[str, list[Line]], folder: Path, end
     if figure.kind == "sleep":
         return [draw_sleep(first[0].run, path, title=figure.title)]
     if len(panels) == 1:
-        return [draw_both(first, path, title=figure.title)]
+        return [draw_loss_and_accuracy(first, path, title=figure.title)]
     return [
-        draw_panels(panels, metric, folder / f"{figure.name}-{metric.split('_')[1]}.{ending}", title=figure.title)
+        draw_panels(panels, metric, folder / f"{figure.name}-{metric.split('_')[1]}.{suffix}", title=figure.title)
         for metric in METRICS
     ]
 
 
 def _line(curve: Curve, runs: Mapping[str, RunRecord], published: Mapping[Path, PublishedCurve]) -> Line | None:
-    there = [runs[experiment.name] for experiment in curve.candidates if experiment.name in runs]
-    if not there:
+    candidates = [runs[experiment.name] for experiment in curve.candidates if experiment.name in runs]
+    if not candidates:
         return None
-    best = min(there, key=lambda run: float(run.late("train_loss").mean()))
-    searched = len(curve.candidates) > 1
-    label = f"{curve.label} (best of {len(there)})" if searched else curve.label
+    best = min(candidates, key=lambda run: float(run.late("train_loss").mean()))
+    label = f"{curve.label} (best of {len(candidates)})" if len(curve.candidates) > 1 else curve.label
     return Line(label, best, published.get(best.path))

@@ -1,4 +1,7 @@
-"""Runs on disk."""
+"""Run folders: manifest, metrics, participation, checkpoints and final model of a run; written and read without JAX.
+
+Imports no other fedlatest package (only the modules `errors`, `files` and `version`).
+"""
 
 from fedlatest.runs.clients import ClientRecord, Participation
 from fedlatest.runs.metrics import LabelAccuracy, LabelRow, Metrics, Row

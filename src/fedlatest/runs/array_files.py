@@ -1,36 +1,100 @@
-"""Named arrays on disk, in formats that never execute code."""
+"""Files of named arrays (safetensors and .npz); loading them never executes code."""
 
+import json
+import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_atomically
 
+SAFETENSORS_TYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+
 
 def save_arrays(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-    """Save named arrays and some metadata as a safetensors file, atomically."""
-    content = {name: np.asarray(array) for name, array in arrays.items()}
-    write_atomically(path, lambda draft: safetensors.numpy.save_file(content, draft, dict(metadata)))
+    """Save named arrays and some metadata as a safetensors file, atomically and without copying the arrays.
+
+    Args:
+        path: The file.
+        arrays: An array, or a list of arrays that are joined along their first axis, by name. Anything with `shape`,
+            `dtype` and a conversion to NumPy will do; it is converted when its turn comes.
+        metadata: Texts by name.
+    """
+    parts = {name: list(value) if isinstance(value, list) else [value] for name, value in arrays.items()}
+    write_atomically(path, lambda draft: _write_safetensors(draft, parts, dict(metadata)))
+
+
+def _write_safetensors(path: Path, parts: Mapping[str, list[Any]], metadata: dict[str, str]) -> None:
+    """Write the safetensors format: header length, JSON header, arrays one after the other (widest types first)."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    order = sorted(parts, key=lambda name: (-np.dtype(parts[name][0].dtype).itemsize, name))
+    offset = 0
+    for name in order:
+        first, dtype = parts[name][0], np.dtype(parts[name][0].dtype)
+        rows = sum(part.shape[0] for part in parts[name]) if first.shape else 0
+        shape = [rows, *first.shape[1:]] if first.shape else []
+        end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        header[name] = {"dtype": SAFETENSORS_TYPES[dtype.name], "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for name in order:
+            for part in parts[name]:
+                array = np.ascontiguousarray(part)
+                little = array if sys.byteorder == "little" else array.byteswap()
+                file.write(little.reshape(-1).view(np.uint8).data)
+
+
+class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
+    """The named arrays of a safetensors file, each read when it is asked for.
+
+    Raises:
+        RunFolderError: If the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            file: Any = safe_open(path, framework="numpy")
+            self._file, self.metadata, self._names = file, dict(file.metadata() or {}), list(file.keys())
+        except (OSError, SafetensorError) as error:
+            raise RunFolderError(f"{path}: cannot be read ({error})") from error
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        try:
+            return self._file.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise RunFolderError(f"{self.path}: cannot be read ({error})") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """The named arrays and the metadata in a safetensors file."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+    """Return all named arrays and the metadata of a safetensors file."""
+    file = ArrayFile(path)
+    return dict(file), file.metadata
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Save named arrays as a compressed .npz, atomically."""
+    """Save named arrays as a compressed .npz file, atomically."""
 
     def write(draft: Path) -> None:
         with draft.open("wb") as file:
@@ -42,19 +106,19 @@ def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 def load_npz(
     path: Path, names: Sequence[str], defaults: Mapping[str, np.ndarray[Any, Any]] | None = None
 ) -> list[np.ndarray[Any, Any]]:
-    """The named arrays of a .npz, or the defaults of those that it lacks; nothing in it is executed."""
-    absent = defaults or {}
+    """Return named arrays of a .npz file.
+
+    Args:
+        path: The file to read; pickled content is rejected.
+        names: The arrays to return, in this order.
+        defaults: Arrays to use for names that the file does not contain.
+
+    Raises:
+        RunFolderError: If the file cannot be read, or lacks an array that has no default.
+    """
+    optional = defaults or {}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            return [absent[name] if name in absent and name not in content else content[name] for name in names]
+            return [optional[name] if name in optional and name not in content else content[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise RunFolderError(f"{path}: cannot be read ({error})") from error
-
-
-def load_metadata(path: Path) -> dict[str, str]:
-    """The metadata in a safetensors file, without its arrays."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return dict(file.metadata() or {})
-    except (OSError, SafetensorError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error

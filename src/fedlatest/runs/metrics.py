@@ -1,4 +1,4 @@
-"""metrics.csv: one row per evaluation and seed."""
+"""metrics.csv (one row per evaluation and seed) and labels.csv (test accuracy of every label)."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from fedlatest.files import write_csv
 
 
 class Row(NamedTuple):
-    """An evaluation of one seed after `round` rounds; the cells about a round are empty before the first one."""
+    """An evaluation of one seed after `round` rounds; what describes a round is None at round 0."""
 
     seed: int
     round: int
@@ -30,38 +30,38 @@ class Row(NamedTuple):
 
 
 COLUMNS = Row._fields
-_WHOLE = {"seed", "round", "num_available", "cohort_size", "max_staleness"}
+_INTEGERS = {"seed", "round", "num_available", "cohort_size", "max_staleness"}
 
 
 class Metrics(NamedTuple):
-    """The rows of a run, as columns on request."""
+    """The rows of metrics.csv, with access to its columns."""
 
     rows: Sequence[Row]
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds in the order of their rows."""
+        """The seeds, in the order of their rows."""
         return list(dict.fromkeys(row.seed for row in self.rows))
 
     @property
     def rounds(self) -> npt.NDArray[np.int64]:
-        """[evaluations] after how many rounds each evaluation was made."""
+        """[evaluations] number of rounds completed before each evaluation."""
         return np.array(list(dict.fromkeys(row.round for row in self.rows)))
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
-        """[seeds, evaluations] of one column; empty cells are NaN."""
+        """Return a column as [seeds, evaluations]; empty cells are NaN."""
         cells = {(row.seed, row.round): getattr(row, name) for row in self.rows}
         table = [[cells.get((seed, round)) for round in self.rounds] for seed in self.seeds]
         return np.array(table, dtype=np.float64)
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Read a metrics.csv; a last line that a crash cut short is left out."""
+    """Read a metrics.csv; an incomplete last line, left by a crash, is ignored."""
     try:
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        complete, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
-    header, *lines = csv.reader(whole.splitlines() or [""])
+    header, *lines = csv.reader(complete.splitlines() or [""])
     if tuple(header) != COLUMNS:
         raise RunFolderError(f"{path}: is not a metrics file (its first line must be {','.join(COLUMNS)})")
     try:
@@ -71,12 +71,12 @@ def read_metrics(path: Path) -> Metrics:
 
 
 def write_metrics(path: Path, rows: Iterable[Row]) -> None:
-    """Write a whole metrics.csv, atomically."""
+    """Write a complete metrics.csv, atomically."""
     write_csv(path, [COLUMNS, *(_cells(row) for row in rows)])
 
 
 def append_metrics(path: Path, rows: Iterable[Row]) -> None:
-    """Append rows, visible to readers at once."""
+    """Append rows; readers see them immediately."""
     try:
         with path.open("a", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(_cells(row) for row in rows)
@@ -85,24 +85,12 @@ def append_metrics(path: Path, rows: Iterable[Row]) -> None:
 
 
 def as_written(row: Row) -> Row:
-    """The row as reading it back gives it: nine digits, which say a float32 exactly."""
+    """Return the row as it is read back from the file: with nine digits, which represent a float32 exactly."""
     return _parse(_cells(row))
 
 
-def _cells(row: Row) -> list[str]:
-    return ["" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value) for value in row]
-
-
-def _parse(cells: list[str]) -> Row:
-    values = [
-        None if cell == "" else int(cell) if name in _WHOLE else float(cell)
-        for name, cell in zip(COLUMNS, cells, strict=True)
-    ]
-    return Row(*values)  # type: ignore[arg-type]
-
-
 class LabelRow(NamedTuple):
-    """An evaluation of one seed after `round` rounds; NaN for a label that the test set does not hold."""
+    """Accuracies of one seed after `round` rounds; NaN for a label that the test set does not contain."""
 
     seed: int
     round: int
@@ -118,13 +106,13 @@ class LabelAccuracy(NamedTuple):
 
 
 def append_labels(path: Path, rows: Iterable[LabelRow]) -> None:
-    """Append an evaluation; the first one begins the file."""
+    """Append an evaluation to labels.csv; the first one creates the file."""
     rows = list(rows)
     try:
-        fresh = not path.exists()
+        is_new = not path.exists()
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            if fresh:
+            if is_new:
                 writer.writerow(["seed", "round", *range(len(rows[0].accuracy))])
             writer.writerows(_label_cells(row) for row in rows)
     except OSError as error:
@@ -132,11 +120,11 @@ def append_labels(path: Path, rows: Iterable[LabelRow]) -> None:
 
 
 def cut_labels(path: Path, *, last_round: int) -> None:
-    """Remove what was written after `last_round`, and a line that a crash cut short; a file without rows goes."""
-    if "\n" not in path.read_text(encoding="utf-8"):  # cut short in its first line
+    """Remove the rows after `last_round` and an incomplete last line; a file without rows is deleted."""
+    if "\n" not in path.read_text(encoding="utf-8"):  # the first line is incomplete
         path.unlink()
         return
-    header, rows = _read(path)
+    header, rows = _read_label_rows(path)
     kept = [row for row in rows if row.round <= last_round]
     if not kept:
         path.unlink()
@@ -145,19 +133,31 @@ def cut_labels(path: Path, *, last_round: int) -> None:
 
 
 def read_labels(path: Path) -> LabelAccuracy:
-    """Read a labels.csv."""
-    header, rows = _read(path)
+    """Read a labels.csv; an evaluation that is missing for some seeds is ignored."""
+    header, rows = _read_label_rows(path)
     seeds, rounds = (list(dict.fromkeys(column)) for column in ([r.seed for r in rows], [r.round for r in rows]))
     cells = {(row.seed, row.round): row.accuracy for row in rows}
-    whole = [round for round in rounds if all((seed, round) in cells for seed in seeds)]
-    table = np.array([[cells[seed, round] for round in whole] for seed in seeds], float)
-    return LabelAccuracy(seeds, np.array(whole, np.int64), table.reshape(len(seeds), len(whole), len(header) - 2))
+    complete = [round for round in rounds if all((seed, round) in cells for seed in seeds)]
+    table = np.array([[cells[seed, round] for round in complete] for seed in seeds], float)
+    return LabelAccuracy(seeds, np.array(complete, np.int64), table.reshape(len(seeds), len(complete), len(header) - 2))
 
 
-def _read(path: Path) -> tuple[list[str], list[LabelRow]]:
+def _cells(row: Row) -> list[str]:
+    return ["" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value) for value in row]
+
+
+def _parse(cells: list[str]) -> Row:
+    values = [
+        None if cell == "" else int(cell) if name in _INTEGERS else float(cell)
+        for name, cell in zip(COLUMNS, cells, strict=True)
+    ]
+    return Row(*values)  # type: ignore[arg-type]
+
+
+def _read_label_rows(path: Path) -> tuple[list[str], list[LabelRow]]:
     try:
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-        header, *lines = csv.reader(whole.splitlines() or [""])
+        complete, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        header, *lines = csv.reader(complete.splitlines() or [""])
         rows = [LabelRow(int(line[0]), int(line[1]), np.array(line[2:], float)) for line in lines]
     except (OSError, ValueError, IndexError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error

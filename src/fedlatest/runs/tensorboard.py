@@ -1,4 +1,4 @@
-"""TensorBoard logging, for those who watch their runs there (extra: fedlatest[tensorboard])."""
+"""Logging to TensorBoard (extra: fedlatest[tensorboard])."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from fedlatest.runs.metrics import Row
 
 
 class Tensorboard:
-    """One TensorBoard run per seed, with every column of the metrics."""
+    """Logs every column of the metrics, as one TensorBoard run per seed."""
 
     def __init__(self) -> None:
         try:
@@ -18,12 +18,18 @@ class Tensorboard:
             raise MissingExtraError(
                 "TensorBoard logging needs an extra: pip install 'fedlatest[tensorboard]'"
             ) from None
-        self._make, self._writers = SummaryWriter, dict[int, Any]()
+        self._writer_class, self._writers = SummaryWriter, dict[int, Any]()
 
     def open(self, folder: Path, seeds: Sequence[int], *, first_round: int) -> None:
-        """Begin at a round; what an interrupted run logged from there on is hidden."""
+        """Open the log.
+
+        Args:
+            folder: Holds one log folder per seed.
+            seeds: The seeds of the run.
+            first_round: Values that an interrupted run logged from this round on are discarded.
+        """
         for seed in seeds:
-            self._writers[seed] = self._make(str(folder / f"seed-{seed}"), purge_step=first_round)
+            self._writers[seed] = self._writer_class(str(folder / f"seed-{seed}"), purge_step=first_round)
 
     def record(self, rows: Sequence[Row]) -> None:
         """Log an evaluation."""
@@ -33,6 +39,6 @@ class Tensorboard:
                     self._writers[row.seed].add_scalar(name, value, row.round)
 
     def close(self) -> None:
-        """Flush and close."""
+        """Flush and close the log."""
         for writer in self._writers.values():
             writer.close()

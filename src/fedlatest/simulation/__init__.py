@@ -1,9 +1,12 @@
-"""The compiled simulator."""
+"""The compiled simulator: local training, the round loop, evaluation, recording.
 
-from fedlatest.simulation.engine import Engine, Training, Variant
+It imports `algorithms`, `availability`, `data`, `models`, `runs` and `theory`, and nothing that imports it.
+"""
+
+from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec
-from fedlatest.simulation.result import Progress, Result
-from fedlatest.simulation.simulate import simulate, simulate_spec, simulate_together
+from fedlatest.simulation.recorder import Result
+from fedlatest.simulation.simulate import Progress, simulate, simulate_spec, simulate_together
 from fedlatest.simulation.trained_model import TrainedModel, load_model
 
 __all__ = [
@@ -12,8 +15,6 @@ __all__ = [
     "Progress",
     "Result",
     "TrainedModel",
-    "Training",
-    "Variant",
     "load_model",
     "simulate",
     "simulate_spec",

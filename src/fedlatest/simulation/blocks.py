@@ -1,4 +1,4 @@
-"""When a run stops to look: blocks of rounds, evaluations, checkpoints."""
+"""Blocks of rounds between evaluations, and when to write checkpoints."""
 
 import time
 from itertools import pairwise
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from fedlatest.errors import ConfigError
 
-MOST_ROUNDS = 2**24  # ages are compared as float32
-MOST_ROUNDS_PER_BLOCK = 50
-CHECKPOINT_SHARE = 0.05  # of the time at most goes into checkpoints
+MAX_ROUNDS = 2**24  # staleness is compared as float32
+MAX_ROUNDS_PER_BLOCK = 50
+CHECKPOINT_SHARE = 0.05  # at most this share of the time goes into checkpoints
 
 
 class Block(NamedTuple):
@@ -20,41 +20,47 @@ class Block(NamedTuple):
 
 
 def blocks(rounds: int, evaluate_every: int, *, first: int = 0) -> list[Block]:
-    """Cut rounds into blocks that end at every evaluation; the last round is always evaluated.
+    """Divide rounds into blocks that end at every evaluation; the last round is always evaluated.
 
-    The cuts depend on the configuration alone, so a resumed run plays the same programs as an uninterrupted one.
+    The boundaries depend on the configuration alone, so a resumed run executes the same programs as an uninterrupted
+    one.
+
+    Args:
+        rounds: The number of rounds of the run.
+        evaluate_every: Rounds between evaluations.
+        first: Leave out the blocks before this round.
 
     >>> [(block.first, block.last, block.evaluate) for block in blocks(130, 60)]
     [(0, 50, False), (50, 60, True), (60, 110, False), (110, 120, True), (120, 130, True)]
     """
-    if not 1 <= rounds <= MOST_ROUNDS:
-        raise ConfigError(f"rounds={rounds}: must be in 1 .. {MOST_ROUNDS}")
+    if not 1 <= rounds <= MAX_ROUNDS:
+        raise ConfigError(f"rounds={rounds}: must be in 1 .. {MAX_ROUNDS}")
     if evaluate_every < 1:
         raise ConfigError(f"evaluate_every={evaluate_every}: must be at least 1")
     evaluations = [*range(0, rounds, evaluate_every), rounds]
-    cuts = [
-        Block(start, min(start + MOST_ROUNDS_PER_BLOCK, end), start + MOST_ROUNDS_PER_BLOCK >= end)
+    divided = [
+        Block(start, min(start + MAX_ROUNDS_PER_BLOCK, end), start + MAX_ROUNDS_PER_BLOCK >= end)
         for begin, end in pairwise(evaluations)
-        for start in range(begin, end, MOST_ROUNDS_PER_BLOCK)
+        for start in range(begin, end, MAX_ROUNDS_PER_BLOCK)
     ]
-    left = [block for block in cuts if block.first >= first]
-    assert first == rounds or left[0].first == first, "a run is resumed between two blocks"
-    return left
+    remaining = [block for block in divided if block.first >= first]
+    assert first == rounds or remaining[0].first == first, "a run is resumed between two blocks"
+    return remaining
 
 
-class Pace:
-    """Checkpoints paced by time: no more often than asked, and never so often that writing them dominates."""
+class CheckpointTimer:
+    """Says when a checkpoint is due: at most every `seconds`, and less often if writing takes long."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._wait = seconds
+        self._interval = seconds
         self._last = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time for a checkpoint."""
-        return time.monotonic() - self._last >= self._wait
+        """Return whether it is time for a checkpoint."""
+        return time.monotonic() - self._last >= self._interval
 
     def written(self, took: float) -> None:
-        """A checkpoint was written and took so many seconds."""
+        """Start the next interval after a checkpoint that took so many seconds."""
         self._last = time.monotonic()
-        self._wait = max(self.seconds, took / CHECKPOINT_SHARE)
+        self._interval = max(self.seconds, took / CHECKPOINT_SHARE)

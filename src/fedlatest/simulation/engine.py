@@ -1,10 +1,11 @@
-"""The compiled simulator: seeds and experiments that share a program side by side, a block of rounds per call."""
+"""The compiled simulator: trials that share a program, run side by side, a block of rounds per call.
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+All programs are compiled by the module-level `jax.jit` functions below, whose static arguments are compared by value:
+an engine with equal shapes and functions compiles nothing, and a later process finds the program on disk.
+"""
+
+from collections.abc import Sequence
 from functools import cached_property, partial
-from inspect import isroutine
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -12,297 +13,290 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlatest.algorithms import Algorithm
-from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
-from fedlatest.errors import ConfigError, DivergedError
-from fedlatest.models import Loss, Model
+from fedlatest.errors import ConfigError, DivergedError, FedlatestError
+from fedlatest.identity import ByValue
+from fedlatest.runs.array_files import ArrayFile
+from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.evaluation import Score, evaluate
-from fedlatest.simulation.local_training import DeviceData, place
-from fedlatest.simulation.rounds import NEVER, Lane, Record, Rules, State, average_error, play_block, start
-from fedlatest.simulation.storage import compact, expand
+from fedlatest.simulation.experiment_spec import ExperimentSpec
+from fedlatest.simulation.local_training import DeviceData, put_on_device
+from fedlatest.simulation.memory import available_bytes, nbytes
+from fedlatest.simulation.rounds import (
+    INVALID_COHORT,
+    Program,
+    Record,
+    State,
+    Trial,
+    average_error,
+    initial_state,
+    run_block,
+)
+from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
-
-States = list[State]
-CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
+from fedlatest.trees import checked, named_leaves
 
 
-class Training(NamedTuple):
-    """The numbers of local training and selection."""
+class TrialBatch(NamedTuple):
+    """Trials that run side by side in one program; a batch of one carries no axis of trials."""
 
-    cohort_size: int
-    num_local_steps: int
-    batch_size: int
-    learning_rate: float
-
-
-class Variant(NamedTuple):
-    """What may differ between experiments that share a compiled program."""
-
-    availability: Availability
-    learning_rate: float
-    numbers: Mapping[str, float]  # the algorithm's
-
-
-@dataclass(frozen=True)
-class Group:
-    """Lanes that run side by side in one program; a group of one carries no axis of lanes."""
-
-    lanes: Lane
+    trials: Trial
     size: int
-    one_availability: bool  # all lanes share it, so it carries no axis of lanes
+    shared_availability: bool  # all trials have the same, which then carries no axis of trials
 
 
 class Measured(NamedTuple):
-    """An evaluation of all lanes, each [lanes]."""
+    """An evaluation of all trials, each field [trials]."""
 
     train: Score
     test: Score
-    average_error: Any  # None for a method without memory
+    average_error: Any  # None for an algorithm that remembers nothing
+
+
+class ArrayPart(NamedTuple):
+    """Rows first .. last - 1 of an array on the device, fetched when they are converted to NumPy."""
+
+    array: jax.Array
+    first: int
+    last: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the part."""
+        return (self.last - self.first, *self.array.shape[1:])
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the array."""
+        return self.array.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.asarray(self.array, dtype)[self.first : self.last]
 
 
 class Engine:
-    """Runs every variant of an experiment for every seed; states and records carry a leading axis [lanes].
+    """Runs every seed of some specs that share a program; states and records carry a leading axis [trials].
 
-    Lanes are ordered by variant, then seed. On an accelerator they run side by side in one program. On a CPU each is a
-    group of its own and they take turns with the same program: there, a small model's products are slower when batched.
+    Trials are ordered by spec, then seed. On an accelerator they run side by side in one program. On a CPU each is a
+    batch of one and they take turns: there, the products of small models are slower when batched.
+
+    Args:
+        specs: Experiments with equal `batch_key`.
+        clients_at_once: How many clients of a cohort train together; see `ExperimentSpec.program`.
+
+    Raises:
+        ConfigError: If the specs do not share a program.
     """
 
-    def __init__(
-        self,
-        federation: Federation,
-        model: Model,
-        algorithm: Algorithm,
-        availability: Availability,
-        training: Training,
-        *,
-        loss: Loss,
-        seeds: Sequence[int],
-        variants: Sequence[Variant] | None = None,
-        clients_at_once: int | None = None,
-    ) -> None:
-        variants = variants or [Variant(availability, training.learning_rate, algorithm.numbers)]
-        for variant in variants:
-            _check(federation, variant, training, seeds)
-        if clients_at_once is not None and clients_at_once < 1:
-            raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
-        _check_outputs(federation, model, loss)
-        if algorithm.pooled:
-            federation, training = _pool(federation, training)
-            variants = [variant._replace(availability=always(1)) for variant in variants]
-        self.federation, self.training = federation, training
-        self.seeds = np.tile(np.asarray(seeds, np.uint32), len(variants))  # [lanes]
-        self.groups = _groups(variants, seeds)
-        self.model, self.loss = model, loss
-        self.rules = Rules(
-            algorithm=algorithm,
-            loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
-            cohort_size=training.cohort_size,
-            num_steps=algorithm.num_local_steps or training.num_local_steps,
-            batch_size=training.batch_size,
-            clients_at_once=min(training.cohort_size, clients_at_once or _clients_at_once(model, training.cohort_size)),
-        )
-        self.samples, self.test = _placed(federation)
-        self.num_labels = federation.num_labels if federation.has_classes else 0
-        self._begin = jax.jit(self._blank)
-        self._advance = jax.jit(self._play, static_argnames=("num_rounds", "size"), donate_argnames="state")
-        self._measure = jax.jit(self._score)
+    def __init__(self, specs: Sequence[ExperimentSpec], *, clients_at_once: int | None = None) -> None:
+        first = specs[0]
+        if any(spec.batch_key != first.batch_key for spec in specs):
+            raise ConfigError("these experiments differ in more than numbers: run them one after the other")
+        enable_compilation_cache()
+        trials = [trial for spec in specs for trial in spec.trials()]
+        self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
+        self.batches = _batches(trials)
+        self.program = first.program(clients_at_once)
+        self.model, self.loss = first.model, first.loss
+        self.federation = first.executed.federation
+        self.data, self.test = _device_data(self.federation)
+        self.num_labels = self.federation.num_labels if self.federation.has_classes else 0
 
-    def start(self) -> States:
-        """The state before round 0; each seed has its own initial model."""
-        # JAX recognises a function that it has seen: engines of one model share its program, whatever the algorithm.
-        init = jax.jit(self.model.init if isroutine(self.model.init) else partial(self.model.init))
-        seeds = [np.atleast_1d(group.lanes.seed) for group in self.groups]
-        return [self._begin([init(_initial_key(seed)) for seed in group]) for group in seeds]
+    def start(self) -> list[State]:
+        """Return the states before round 0, one per batch; each seed has its own initial model."""
+        init, states = ByValue(self.model.init), []
+        for batch in self.batches:
+            models = [_initial_model(seed, init=init) for seed in np.atleast_1d(batch.trials.seed)]
+            states.append(_start(models, program=self.program, num_clients=self.federation.num_clients))
+        return states
 
-    def advance(self, states: States, num_rounds: int) -> tuple[States, Record]:
-        """Play `num_rounds` rounds; the given states are used up. Records are [lanes, rounds, ...] NumPy arrays."""
-        played = [
-            self._advance(self.samples, group.lanes, state=state, num_rounds=num_rounds, size=group.size)
-            for group, state in zip(self.groups, states, strict=True)
-        ]
-        return [state for state, _ in played], _join([record for _, record in played])
-
-    def measure(self, states: States) -> Measured:
-        """Loss and accuracy on the full train and test sets, and the audit of the stored average."""
-        measured = _join([self._measure(self.samples, self.test, state) for state in states])
-        return measured if self.rules.algorithm.remembers else measured._replace(average_error=None)
-
-    def failures(self, states: States) -> list[DivergedError | None]:
-        """For each lane: which client's contribution was the first that was not finite, if one was."""
-        failures = [(state.failed_round, state.failed_client) for state in states]
-        rounds, clients = (np.concatenate(parts) for parts in zip(*jax.device_get(failures), strict=True))
-        return [
-            None
-            if round == NEVER
-            else DivergedError(
-                f"training diverged: the contribution of client {client} in round {round} (seed {seed}) "
-                "is not finite; try a smaller learning_rate"
+    def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
+        """Run rounds; the given states are consumed. Records are NumPy arrays [trials, rounds, ...]."""
+        done = [
+            _advance(
+                self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
+                shared_availability=batch.shared_availability,
             )
-            for seed, round, client in zip(self.seeds, rounds, clients, strict=True)
+            for batch, state in zip(self.batches, states, strict=True)
+        ]  # fmt: skip
+        return [state for state, _ in done], _fetch([record for _, record in done])
+
+    def measure(self, states: Sequence[State]) -> Measured:
+        """Return loss and accuracy on the full train and test sets, and the error of the stored average."""
+        functions = ByValue((self.model.apply, self.loss))
+        parts = [
+            _measure(self.data, self.test, state, functions=functions, num_labels=self.num_labels) for state in states
         ]
+        measured = _fetch(parts)
+        return measured if states[0].total else measured._replace(average_error=None)
+
+    def failures(self, states: Sequence[State]) -> list[FedlatestError | None]:
+        """Return the first failure of each trial, or None."""
+        parts = [(state.failure, state.failed_round, state.failed_client) for state in states]
+        columns = (np.concatenate(column) for column in zip(*jax.device_get(parts), strict=True))
+        return [
+            self._failure(*values) if values[1] else None for values in zip(self.seeds.tolist(), *columns, strict=True)
+        ]
+
+    def _failure(self, seed: int, failure: int, round: int, client: int) -> FedlatestError:
+        if failure == INVALID_COHORT:
+            return ConfigError(
+                f"algorithm {self.program.algorithm.name}: select returned a position twice or outside "
+                f"0 .. {self.federation.num_clients - 1} in round {round} (seed {seed}); it must return distinct ones"
+            )
+        return DivergedError(
+            f"training diverged: the contribution of client {client} in round {round} (seed {seed}) "
+            "is not finite; try a smaller learning_rate"
+        )
 
     @cached_property
     def bytes_needed(self) -> int:
-        """Memory for the samples and for the state of every lane; what training holds for a moment comes on top."""
-        return _nbytes((self.samples, self.test, jax.eval_shape(self.start)))
+        """Memory for the samples and for the state of every trial; what training needs temporarily is not counted."""
+        return nbytes((self.data, self.test)) + self.state_bytes
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Memory for the state of every trial."""
+        return nbytes(jax.eval_shape(self.start))
 
     def check_memory(self) -> None:
-        """Refuse a run that cannot fit, before its state is allocated."""
-        room = _bytes_there()
-        if room is not None and self.bytes_needed > room:
+        """Raise ConfigError if the state does not fit; called before it is allocated. The samples are in memory."""
+        room = available_bytes()
+        if room is not None and self.state_bytes > room:
             raise ConfigError(
-                f"the run needs {self.bytes_needed / 2**30:.1f} GiB of memory, this device has {room / 2**30:.1f} GiB; "
-                "use fewer clients, fewer seeds or a smaller model"
+                f"the run needs {self.state_bytes / 2**30:.1f} GiB of memory beside its data, "
+                f"{room / 2**30:.1f} GiB are available; use fewer clients, fewer seeds or a smaller model"
             )
 
-    def join(self, parts: Sequence[Any]) -> Any:
-        """The states of all lanes, or a part of them, as one tree [lanes, ...], however they are grouped."""
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    def named_parts(self, states: Sequence[State], trials: slice) -> dict[str, list[Any]]:
+        """Return the named arrays of some trials' states as lists of parts [trials, ...], without copying them."""
+        parts: dict[str, list[Any]] = {}
+        for offset, state in zip(self._offsets, states, strict=True):
+            for name, leaf in named_leaves(state).items():
+                part = ArrayPart(leaf, max(trials.start - offset, 0), min(trials.stop - offset, leaf.shape[0]))
+                if part.first < part.last:
+                    parts.setdefault(name, []).append(part)
+        return parts
 
-    def params(self, states: States) -> Any:
-        """The models of all lanes, [lanes, ...]."""
-        return self.join([state.server.params for state in states])
+    def restore(self, sources: Sequence[ArrayFile]) -> list[State]:
+        """Return states from the checkpoints of the specs, in their order; the inverse of `named_parts`.
 
-    def split(self, joined: Any) -> States:
-        """The inverse of `join`."""
-        ends = np.cumsum([group.size for group in self.groups])
-        parts = [slice(end - group.size, end) for group, end in zip(self.groups, ends, strict=True)]
-        return [jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf[part]), joined) for part in parts]
+        Raises:
+            RunFolderError: If an array is missing or has another shape or type.
+        """
+        structures = jax.eval_shape(self.start)
+        leaves: list[list[Any]] = [[] for _ in structures]
+        for name, like in named_leaves(structures[0]).items():
+            seeds = len(self.seeds) // len(sources)
+            expected = jax.ShapeDtypeStruct((seeds, *like.shape[1:]), like.dtype)
+            whole = [checked(source, name, expected, source=source.path) for source in sources]
+            every = whole[0] if len(whole) == 1 else np.concatenate(whole)
+            for batch, (offset, structure) in enumerate(zip(self._offsets, structures, strict=True)):
+                size = structure.round.shape[0]
+                leaves[batch].append(jnp.asarray(every[offset : offset + size]))
+        return [
+            jax.tree.unflatten(jax.tree.structure(structure), parts)
+            for structure, parts in zip(structures, leaves, strict=True)
+        ]
 
-    def _blank(self, models: list[Any]) -> State:
-        together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
-        return jax.vmap(lambda params: start(self.rules, params, self.federation.num_clients))(together)
+    @cached_property
+    def _offsets(self) -> list[int]:
+        """The first trial of each batch."""
+        return [0, *np.cumsum([batch.size for batch in self.batches])[:-1].tolist()]
 
-    def _play(
-        self, samples: DeviceData, lanes: Lane, *, state: State, num_rounds: int, size: int
-    ) -> tuple[State, Record]:
-        play = partial(play_block, self.rules, samples, num_rounds=num_rounds)
-        if size > 1:
-            axes = (0, None if self.groups[0].one_availability else 0, 0, 0, 0)
-            return jax.vmap(lambda *parts: play(Lane(*parts[:-1]), parts[-1]), in_axes=axes)(*lanes, state)
-        # A vmap over one lane would make XLA choose matrix products for a CPU that are a third slower.
-        outcome = play(lanes, jax.tree.map(lambda leaf: leaf[0], state))
-        return jax.tree.map(lambda leaf: leaf[None], outcome)
-
-    def _score(self, samples: DeviceData, test: Any, state: State) -> Measured:
-        def measure(state: State) -> Measured:
-            score = partial(evaluate, self.model.apply, self.loss, state.server.params, table=samples.table)
-            on_train = score(samples.features, samples.labels)
-            on_test = score(*test, num_labels=self.num_labels)
-            return Measured(on_train, on_test, average_error(state))
-
-        return jax.vmap(measure)(state)
+    def params(self, states: Sequence[State]) -> Any:
+        """Return the models of all trials as NumPy arrays [trials, ...]."""
+        return _fetch([state.server.params for state in states])
 
 
-@jax.jit
-def _initial_key(seed: jax.Array) -> jax.Array:
+@partial(jax.jit, static_argnames="init")
+def _initial_model(seed: jax.Array, *, init: ByValue) -> Any:
+    return init.value(initial_key(seed))
+
+
+def initial_key(seed: jax.Array) -> jax.Array:
+    """Return the random key of a seed's initial model."""
     return jax.random.key(bits(seed, Purpose.INITIAL_MODEL))
 
 
-def _check(federation: Federation, variant: Variant, training: Training, seeds: Sequence[int]) -> None:
-    num_clients = federation.num_clients
-    if not 1 <= training.cohort_size <= num_clients:
-        raise ConfigError(f"cohort_size={training.cohort_size}: choose 1 .. {num_clients} (the number of clients)")
-    about = variant.availability.num_clients
-    if about != num_clients:
-        raise ConfigError(f"availability is about {about} clients, the federation has {num_clients}")
-    for name in ("num_local_steps", "batch_size"):
-        if getattr(training, name) < 1:
-            raise ConfigError(f"{name}={getattr(training, name)}: must be at least 1")
-    if not (np.isfinite(variant.learning_rate) and variant.learning_rate > 0):
-        raise ConfigError(f"learning_rate={variant.learning_rate}: must be above 0")
-    if len(seeds) == 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds={tuple(seeds)}: give at least one, each once")
-    if not all(0 <= seed < 2**32 for seed in seeds):
-        raise ConfigError(f"seeds={tuple(seeds)}: a seed is in 0 .. 2^32 - 1")
+@partial(jax.jit, static_argnames=("program", "num_clients"))
+def _start(models: list[Any], *, program: Program, num_clients: int) -> State:
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+    return jax.vmap(lambda params: initial_state(program, params, num_clients))(stacked)
 
 
-def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
-    """A cross-entropy over fewer outputs than there are labels would be silently wrong."""
-    row, table = jax.tree.map(lambda leaf: leaf[:1], federation.features), federation.table
-    outputs = jax.eval_shape(
-        lambda key, row, table: model.apply(model.init(key), expand(row, table)), jax.random.key(0), row, table
-    )
-    if loss.name == "sigmoid_cross_entropy" and outputs.ndim > 1:
-        raise ConfigError(f"the model has {outputs.shape[-1]} outputs a sample, {loss.name} takes one logit")
-    if loss.name == "softmax_cross_entropy" and outputs.shape[-1] < federation.num_labels:
-        raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
+@partial(
+    jax.jit,
+    static_argnames=("program", "num_rounds", "size", "shared_availability"),
+    donate_argnames="state",
+)
+def _advance(
+    data: DeviceData,
+    trials: Trial,
+    state: State,
+    *,
+    program: Program,
+    num_rounds: int,
+    size: int,
+    shared_availability: bool,
+) -> tuple[State, Record]:
+    def block(trial: Trial, state: State) -> tuple[State, Record]:
+        after, (record, _) = run_block(program, data, trial, state, length=num_rounds)
+        return after, record
+
+    if size > 1:
+        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0])
+        return jax.vmap(block, in_axes=(axes, 0))(trials, state)
+    # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
+    outcome = block(trials, jax.tree.map(lambda leaf: leaf[0], state))
+    return jax.tree.map(lambda leaf: leaf[None], outcome)
 
 
-def _bytes_there() -> int | None:
-    """The memory of the device, where it can be known."""
-    device = jax.devices()[0]
-    if device.platform != "cpu":
-        limit = (device.memory_stats() or {}).get("bytes_limit")
-        return None if limit is None else int(limit)
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+@partial(jax.jit, static_argnames=("functions", "num_labels"))
+def _measure(data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int) -> Measured:
+    apply, loss = functions.value
+
+    def measure(state: State) -> Measured:
+        score = partial(evaluate, apply, loss, state.server.params, table=data.table)
+        on_train = score(data.features, data.labels)
+        return Measured(on_train, score(*test, num_labels=num_labels), average_error(state))
+
+    return jax.vmap(measure)(state)
 
 
 _ON_DEVICE: WeakKeyDictionary[Federation, tuple[DeviceData, Any]] = WeakKeyDictionary()
 
 
-def _placed(federation: Federation) -> tuple[DeviceData, Any]:
-    """Training and test samples on the device, once per federation however many engines use it."""
+def _device_data(federation: Federation) -> tuple[DeviceData, Any]:
+    """Return training and test samples on the device, copied once per federation however many engines use it."""
     if federation not in _ON_DEVICE:
         test = jax.tree.map(jnp.asarray, (compact(federation.test_features), federation.test_labels))
-        _ON_DEVICE[federation] = place(federation), test
+        _ON_DEVICE[federation] = put_on_device(federation), test
     return _ON_DEVICE[federation]
 
 
-def _pool(federation: Federation, training: Training) -> tuple[Federation, Training]:
-    """One client holds everything and takes the whole cohort's batch in each step."""
-    together = training.cohort_size * training.batch_size
-    return federation.pooled, training._replace(cohort_size=1, batch_size=together)
+def _batches(trials: list[Trial]) -> list[TrialBatch]:
+    """Put all trials into one batch on an accelerator, each into its own on a CPU."""
+    if not _side_by_side() or len(trials) == 1:
+        return [TrialBatch(trial, 1, shared_availability=True) for trial in trials]
+    first = trials[0].availability
+    shared = all(trial.availability is first for trial in trials)
 
+    def stack(*leaves: Any) -> jax.Array:
+        return jnp.stack(leaves)
 
-def _groups(variants: Sequence[Variant], seeds: Sequence[int]) -> list[Group]:
-    """All lanes in one group on an accelerator, each in its own on a CPU."""
-    lanes = [
-        Lane(
-            jnp.uint32(seed),
-            variant.availability,
-            jnp.float32(variant.learning_rate),
-            {name: jnp.float32(number) for name, number in variant.numbers.items()},
-        )
-        for variant in variants
-        for seed in seeds
+    columns = [
+        [None] * len(trials) if shared and column[0] is first else column for column in zip(*trials, strict=True)
     ]
-    if not _side_by_side() or len(lanes) == 1:
-        return [Group(lane, 1, one_availability=True) for lane in lanes]
-    return [_stack(lanes)]
-
-
-def _stack(lanes: list[Lane]) -> Group:
-    """Lanes as one, a leading axis on each array; availability that they share stays single."""
-    seeds, availabilities, rates, numbers = zip(*lanes, strict=True)
-    same = all(availability is availabilities[0] for availability in availabilities)
-
-    def stack(parts: Sequence[Any]) -> Any:
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-
-    availability = availabilities[0] if same else stack(availabilities)
-    return Group(Lane(stack(seeds), availability, stack(rates), stack(numbers)), len(lanes), one_availability=same)
+    stacked = Trial._make(jax.tree.map(stack, *column) for column in columns)
+    together = stacked._replace(availability=first) if shared else stacked
+    return [TrialBatch(together, len(trials), shared_availability=shared)]
 
 
 def _side_by_side() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _clients_at_once(model: Model, cohort_size: int) -> int:
-    """All at once on an accelerator; on a CPU as many as fit its cache."""
-    if jax.default_backend() != "cpu":
-        return cohort_size
-    return max(1, CACHE_BYTES // _nbytes(jax.eval_shape(model.init, jax.random.key(0))))
-
-
-def _join(parts: list[Any]) -> Any:
-    """Fetch what the groups yielded, all at once, as NumPy arrays [lanes, ...]."""
+def _fetch(parts: list[Any]) -> Any:
+    """Fetch what the batches returned, all at once, as NumPy arrays [trials, ...]."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *jax.device_get(parts))
-
-
-def _nbytes(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,75 +1,139 @@
-"""A spec: one experiment with everything needed to simulate it, and what identifies it on disk."""
+"""ExperimentSpec: one algorithm in one setting, with everything needed to simulate it."""
 
 import platform
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
 
-from fedlatest.algorithms import Algorithm
-from fedlatest.availability import Availability
+from fedlatest.algorithms.base import Algorithm
+from fedlatest.algorithms.server_optimizer import check_transformation
+from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
-from fedlatest.models import Loss, Model
-from fedlatest.simulation.engine import Engine, Training, Variant
+from fedlatest.identity import describe
+from fedlatest.models import Loss, Model, softmax_cross_entropy
+from fedlatest.simulation.rounds import Program, Trial
+from fedlatest.simulation.storage import expand
 from fedlatest.version import __version__
+
+Schedule = Callable[[jax.Array], Any]
+ScalarOrSchedule = float | Schedule
+CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
 
 
 @dataclass(frozen=True, eq=False)
 class ExperimentSpec:
-    """One algorithm in one setting, over some seeds."""
+    """One algorithm in one setting, over some seeds; pure data, checked when it is made.
+
+    A compiled `Program` and one `Trial` per seed are derived from it. The arguments are those of `simulate`.
+
+    Raises:
+        ConfigError: If a value is out of range or the parts do not fit together.
+    """
 
     federation: Federation
     model: Model
     algorithm: Algorithm
     availability: Availability
-    training: Training
-    loss: Loss
-    rounds: int
-    evaluate_every: int
-    seeds: tuple[int, ...]
-    config: Mapping[str, Any]
+    cohort_size: int
+    num_local_steps: int = 10
+    batch_size: int = 5
+    learning_rate: ScalarOrSchedule = 0.01
+    client_optimizer: optax.GradientTransformation | None = None
+    rates: npt.ArrayLike | None = None
+    loss: Loss = softmax_cross_entropy
+    rounds: int = 1
+    evaluate_every: int = 20
+    seeds: Sequence[int] = (0,)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Stored with the run as part of its identity."""
     notes: tuple[str, ...] = ()
-    """What should be known of the data."""
+    """What a user should know about the data."""
 
-    @property
-    def variant(self) -> Variant:
-        """What this spec may have of its own and still share a program with others."""
-        return Variant(self.availability, self.training.learning_rate, self.algorithm.numbers)
+    def __post_init__(self) -> None:
+        _check(self)
+        _check_outputs(self.federation, self.model, self.loss)
 
-    @property
-    def program(self) -> Hashable:
-        """Plans of equal `program` can run side by side: they differ in numbers, not in shapes or code.
+    @cached_property
+    def executed(self) -> "ExperimentSpec":
+        """The spec as it is executed: with the algorithm's number of local steps, and on pooled data if it says so."""
+        spec = replace(self, num_local_steps=self.algorithm.num_local_steps or self.num_local_steps)
+        if not self.algorithm.pooled:
+            return spec
+        return replace(
+            spec,
+            federation=self.federation.pooled,
+            availability=always(1),
+            cohort_size=1,
+            batch_size=self.cohort_size * self.batch_size,
+            rates=None,
+        )
 
-        Two algorithms of one name are told apart by their `settings`, and by the code of their functions.
+    def program(self, clients_at_once: int | None = None) -> Program:
+        """Return what a compiled round is specialised to.
+
+        Args:
+            clients_at_once: How many clients of the cohort train together; by default all on an accelerator and as
+                many as fit the cache on a CPU.
         """
-        algorithm = self.algorithm
-        functions = (algorithm.init, algorithm.select, algorithm.direction, algorithm.contribute, algorithm.merge)
-        code = tuple(getattr(function, "__code__", function) for function in functions)
-        fixed = tuple(item for item in sorted(algorithm.settings.items()) if item[0] not in algorithm.numbers)
-        leaves, structure = jax.tree.flatten(self.availability)
-        shapes = None if algorithm.pooled else (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-        same = (self.federation, self.loss, self.rounds, self.evaluate_every, self.seeds)
-        model = repr(self.model.settings) if self.model.settings else id(self.model)
-        training = self.training._replace(learning_rate=0)
-        return algorithm.name, fixed, tuple(algorithm.numbers), code, shapes, model, training, same
+        if clients_at_once is not None and clients_at_once < 1:
+            raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
+        spec, model, loss = self.executed, self.model, self.loss
+        at_once = clients_at_once or _clients_at_once(model, spec.cohort_size)
+        return Program(
+            algorithm=spec.algorithm,
+            loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
+            cohort_size=spec.cohort_size,
+            num_steps=spec.num_local_steps,
+            batch_size=spec.batch_size,
+            clients_at_once=min(spec.cohort_size, at_once),
+            schedule=self.learning_rate if callable(self.learning_rate) else None,
+            client_optimizer=self.client_optimizer,
+        )
 
-    def manifest(self, engine: Engine) -> dict[str, Any]:
-        """What the run's folder says of it; `config`, `seeds` and `data` identify it."""
-        device = jax.devices()[0]
+    def trials(self) -> list[Trial]:
+        """Return one trial per seed."""
+        spec = self.executed
+        rate = 1.0 if callable(self.learning_rate) else self.learning_rate
+        numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
+        rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
+        return [Trial(jnp.uint32(seed), spec.availability, jnp.float32(rate), numbers, rates) for seed in self.seeds]
+
+    @cached_property
+    def batch_key(self) -> Hashable:
+        """Specs with equal keys can run side by side: they differ in numbers, not in shapes or functions."""
+        leaves, structure = jax.tree.flatten(self.executed.availability)
+        shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
+        same = (self.federation, self.rounds, self.evaluate_every, tuple(self.seeds))
+        return self.program().key, shapes, same
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what a run folder stores about the run; `config`, `seeds` and `data` identify it."""
+        device, spec = jax.devices()[0], self.executed
+        rate, optimizer = self.learning_rate, self.client_optimizer
         return {
             "config": {
                 "rounds": self.rounds,
                 "evaluate_every": self.evaluate_every,
-                "algorithm": {"name": self.algorithm.name, **self.algorithm.settings},
+                "algorithm": {
+                    "name": self.algorithm.name, "title": self.algorithm.title, **self.algorithm.settings,
+                },
                 "model": dict(self.model.settings),
                 "loss": self.loss.name,
-                **engine.training._asdict(),
-                "learning_rate": self.training.learning_rate,
-                "num_local_steps": engine.rules.num_steps,
-                "num_clients": engine.federation.num_clients,
+                "cohort_size": spec.cohort_size,
+                "num_local_steps": spec.num_local_steps,
+                "batch_size": spec.batch_size,
+                "learning_rate": describe(rate) if callable(rate) else rate,
+                **({} if optimizer is None else {"client_optimizer": describe(optimizer)}),
+                "num_clients": spec.federation.num_clients,
                 "recipe": dict(self.config),
             },
             "seeds": list(self.seeds),
@@ -85,36 +149,72 @@ class ExperimentSpec:
                 "fedlatest": __version__,
                 **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
             },
-        }
-
-
-def engine_for(specs: Sequence[ExperimentSpec], *, clients_at_once: int | None = None) -> Engine:
-    """One engine for specs that share a program."""
-    first = specs[0]
-    if any(spec.program != first.program for spec in specs):
-        raise ConfigError("these experiments differ in more than numbers: run them one after the other")
-    engine = Engine(
-        first.federation,
-        first.model,
-        first.algorithm,
-        first.availability,
-        first.training,
-        loss=first.loss,
-        seeds=first.seeds,
-        variants=[spec.variant for spec in specs],
-        clients_at_once=clients_at_once,
-    )
-    engine.check_memory()
-    return engine
+        }  # fmt: skip
 
 
 def cohort_size(num_clients: int, size: int | None, participation: float | None) -> int:
-    """K, said outright or as a share of the clients."""
+    """Return K, given as a number of clients or as a share of them.
+
+    Raises:
+        ConfigError: If both or neither is given, or the share is not in (0, 1].
+    """
     if (size is None) == (participation is None):
-        raise ConfigError("give either cohort_size (how many clients a round) or participation (their share)")
+        raise ConfigError("give either cohort_size (the number of clients a round) or participation (their share)")
     if size is not None:
         return int(size)
     assert participation is not None
     if not 0 < participation <= 1:
         raise ConfigError(f"participation={participation}: a share of the clients is in (0, 1]")
     return max(1, round(participation * num_clients))
+
+
+def _check(spec: ExperimentSpec) -> None:
+    num_clients, seeds, rate = spec.federation.num_clients, spec.seeds, spec.learning_rate
+    if not 1 <= spec.cohort_size <= num_clients:
+        raise ConfigError(f"cohort_size={spec.cohort_size}: choose 1 .. {num_clients} (the number of clients)")
+    if spec.availability.num_clients != num_clients:
+        raise ConfigError(
+            f"availability covers {spec.availability.num_clients} clients, the federation has {num_clients}"
+        )
+    for name in ("num_local_steps", "batch_size"):
+        if getattr(spec, name) < 1:
+            raise ConfigError(f"{name}={getattr(spec, name)}: must be at least 1")
+    if not callable(rate) and not (np.isfinite(rate) and rate > 0):
+        raise ConfigError(f"learning_rate={rate}: must be a finite number above 0, or a schedule")
+    if len(seeds) == 0 or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds={tuple(seeds)}: give at least one seed, each once")
+    if not all(0 <= seed < 2**32 for seed in seeds):
+        raise ConfigError(f"seeds={tuple(seeds)}: a seed is in 0 .. 2^32 - 1")
+    if spec.client_optimizer is not None:
+        check_transformation("client_optimizer", spec.client_optimizer)
+    _check_rates(spec, num_clients)
+
+
+def _check_rates(spec: ExperimentSpec, num_clients: int) -> None:
+    if spec.rates is None:
+        if "rates" in spec.algorithm.requires:
+            raise ConfigError(f"rates: {spec.algorithm.name} needs the participation rate of each client")
+        return
+    rates = np.asarray(spec.rates, float)
+    if rates.shape != (num_clients,) or not ((rates > 0) & (rates <= 1)).all():
+        raise ConfigError(f"rates: give {num_clients} participation rates in (0, 1], one per client")
+
+
+def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
+    """Raise ConfigError if the model has too few outputs: a cross-entropy would silently be wrong."""
+    row, table = jax.tree.map(lambda leaf: leaf[:1], federation.features), federation.table
+    outputs = jax.eval_shape(
+        lambda key, row, table: model.apply(model.init(key), expand(row, table)), jax.random.key(0), row, table
+    )
+    if loss.name == "sigmoid_cross_entropy" and outputs.ndim > 1:
+        raise ConfigError(f"the model has {outputs.shape[-1]} outputs a sample, {loss.name} takes one logit")
+    if loss.name == "softmax_cross_entropy" and outputs.shape[-1] < federation.num_labels:
+        raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
+
+
+def _clients_at_once(model: Model, cohort_size: int) -> int:
+    """Return all on an accelerator, and on a CPU as many as fit its cache."""
+    if jax.default_backend() != "cpu":
+        return cohort_size
+    leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+    return max(1, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))

@@ -1,58 +1,58 @@
-"""Every iterate of a run, not only those at evaluations: for small problems that theory speaks about."""
+"""Every iterate of a run, not only those at evaluations: for small problems with known theory."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from fedlatest.algorithms.base import Params
+from fedlatest.identity import ByValue
 from fedlatest.simulation.local_training import DeviceData
-from fedlatest.simulation.rounds import Lane, Record, Rules, State, play_round
+from fedlatest.simulation.rounds import Program, Record, State, Trial, run_block
 
 ROUNDS_AT_ONCE = 256
 
-Look = Callable[[DeviceData, State], Any]
-Follow = Callable[[DeviceData, Lane, State, int], tuple[State, Any, Record]]
 
+def observe_rounds(
+    program: Program,
+    data: DeviceData,
+    trial: Trial,
+    state: State,
+    rounds: int,
+    observe: Callable[[DeviceData, State], Any],
+) -> tuple[State, Any, Record]:
+    """Run rounds of a trial and observe the state before each of them and after the last.
 
-def follower(rules: Rules, look: Look) -> Follow:
-    """A function that plays rounds of a lane and looks at the state before each, and after the last.
+    One compiled program serves any number of rounds.
 
-    follow(samples, lane, state, rounds) -> final state, looks [rounds + 1, ...], records [rounds, ...]; the last
-    two are NumPy arrays. One compiled program serves any number of rounds and everything that has the same shapes.
+    Args:
+        program: What the rounds are specialised to.
+        data: The clients' samples.
+        trial: The trial's numbers.
+        state: The state before the first round.
+        rounds: The number of rounds.
+        observe: (data, state) -> a tree of arrays.
+
+    Returns:
+        The final state, the observations [rounds + 1, ...] and the records [rounds, ...]; the last two are NumPy
+        arrays.
     """
-
-    @jax.jit
-    def block(samples: DeviceData, lane: Lane, state: State, num_rounds: jax.Array) -> tuple[State, tuple[Any, Record]]:
-        def step(state: State, number: jax.Array) -> tuple[State, tuple[Any, Record]]:
-            after, record = play_round(rules, samples, lane, state)
-            played = number < num_rounds
-            kept = jax.tree.map(lambda new, old: jnp.where(played, new, old), after, state)
-            return kept, (look(samples, state), record)
-
-        return lax.scan(step, state, jnp.arange(ROUNDS_AT_ONCE))
-
-    look_once = jax.jit(look)
-
-    def follow(samples: DeviceData, lane: Lane, state: State, rounds: int) -> tuple[State, Any, Record]:
-        looks, records = [], []
-        for first in range(0, rounds, ROUNDS_AT_ONCE):
-            num_rounds = min(ROUNDS_AT_ONCE, rounds - first)
-            state, noted = block(samples, lane, state, jnp.int32(num_rounds))
-            looked, record = jax.tree.map(lambda leaf, end=num_rounds: np.asarray(leaf)[:end], noted)
-            looks.append(looked)
-            records.append(record)
-        looks.append(jax.tree.map(lambda leaf: np.asarray(leaf)[None], look_once(samples, state)))
-        return state, _joined(looks), _joined(records)
-
-    return follow
+    look, observations, records = ByValue(observe), [], []
+    for first in range(0, rounds, ROUNDS_AT_ONCE):
+        num_rounds = min(ROUNDS_AT_ONCE, rounds - first)
+        state, (record, seen) = _run(data, trial, state, jnp.int32(num_rounds), program=program, observe=look)
+        seen, record = jax.tree.map(lambda leaf, end=num_rounds: np.asarray(leaf)[:end], (seen, record))
+        observations.append(seen)
+        records.append(record)
+    observations.append(jax.tree.map(lambda leaf: np.asarray(leaf)[None], _observe(data, state, observe=look)))
+    return state, _joined(observations), _joined(records)
 
 
 def equal_clients(features: Any, num_clients: int) -> DeviceData:
-    """Clients of equal weight that hold equal parts of the samples, side by side; the samples have no labels."""
+    """Return clients of equal weight that hold equal contiguous parts of the samples; the samples have no labels."""
     num_samples = len(jax.tree.leaves(features)[0])
     each = num_samples // num_clients
     return DeviceData(
@@ -66,10 +66,22 @@ def equal_clients(features: Any, num_clients: int) -> DeviceData:
     )
 
 
-def params_of(samples: DeviceData, state: State) -> Params:
-    """A look at the model itself."""
-    del samples
+def observe_params(data: DeviceData, state: State) -> Params:
+    """Return the model, as an `observe` function."""
+    del data
     return state.server.params
+
+
+@partial(jax.jit, static_argnames=("program", "observe"))
+def _run(
+    data: DeviceData, trial: Trial, state: State, num_rounds: jax.Array, *, program: Program, observe: ByValue
+) -> tuple[State, tuple[Record, Any]]:
+    return run_block(program, data, trial, state, length=ROUNDS_AT_ONCE, num_rounds=num_rounds, observe=observe.value)
+
+
+@partial(jax.jit, static_argnames="observe")
+def _observe(data: DeviceData, state: State, *, observe: ByValue) -> Any:
+    return observe.value(data, state)
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -1,13 +1,14 @@
-"""Local training: which samples a client sees, and its steps of SGD. One client, unbatched; the round loop vmaps it."""
+"""Local training of one client, unbatched: its batches and its steps. The round loop maps it over the cohort."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
-from fedlatest.algorithms.base import Algorithm, ClientFacts, Contribution, Params
+from fedlatest.algorithms.base import Algorithm, ClientFacts, ClientState, Direction, Params
 from fedlatest.data import Federation
 from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits, permute
@@ -16,7 +17,7 @@ LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
 
 
 class DeviceData(NamedTuple):
-    """A federation on the device: samples in client order, and where each client's begin."""
+    """A federation on the device: samples in client order, and where each client's samples begin."""
 
     features: Any  # [samples, ...], compact
     labels: jax.Array  # [samples, ...]
@@ -27,10 +28,10 @@ class DeviceData(NamedTuple):
     table: jax.Array | None  # [words, dimensions] where samples are texts
 
 
-def place(federation: Federation) -> DeviceData:
-    """Put a federation on the device, each client's samples side by side."""
-    data = (compact(federation.features), federation.labels)
-    features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), data)
+def put_on_device(federation: Federation) -> DeviceData:
+    """Copy a federation to the device, each client's samples next to each other."""
+    host = (compact(federation.features), federation.labels)
+    features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), host)
     return DeviceData(
         features,
         labels,
@@ -43,54 +44,82 @@ def place(federation: Federation) -> DeviceData:
 
 
 def batch_rows(
-    samples: DeviceData, client: jax.Array, *, round: jax.Array, seed: jax.Array, num_steps: int, batch_size: int
+    data: DeviceData, client: jax.Array, *, round: jax.Array, seed: jax.Array, num_steps: int, batch_size: int
 ) -> jax.Array:
-    """[steps, batch] rows of one client's local batches.
+    """Return the rows [steps, batch] of one client's local batches.
 
-    Its samples are shuffled afresh at each participation and walked through without replacement, on into a new shuffle
-    when they run out: batches are always full.
+    The client's samples are shuffled anew at each participation and taken without replacement; when they run out, a
+    new shuffle follows. Batches are always full.
     """
-    size = samples.sizes[client]
-    walk = jnp.arange(num_steps * batch_size, dtype=jnp.int32)
-    lap, position = walk // size, walk % size
-    shuffle = bits(seed, Purpose.BATCHES, samples.ids[client], round, lap)
-    rows = samples.starts[client] + permute(shuffle, size, position)
+    size = data.sizes[client]
+    positions = jnp.arange(num_steps * batch_size, dtype=jnp.int32)
+    shuffle = bits(seed, Purpose.BATCHES, data.ids[client], round, positions // size)
+    rows = data.starts[client] + permute(shuffle, size, positions % size)
     return rows.reshape(num_steps, batch_size)
 
 
-def train(
+def train_locally(
     algorithm: Algorithm,
     loss: LossOfBatch,
-    samples: DeviceData,
-    broadcast: Params,
-    memory: Contribution,
+    data: DeviceData,
+    broadcast: Any,
+    client: ClientState,
     rows: jax.Array,
     facts: ClientFacts,
-    learning_rate: jax.Array,
-) -> Contribution:
-    """C steps of SGD from the broadcast model along the algorithm's direction, then what the client contributes."""
-    local = descend(algorithm, loss, samples, broadcast, memory, rows, facts, learning_rate)
-    return algorithm.contribute(broadcast, local, memory, facts)
-
-
-def descend(
-    algorithm: Algorithm,
-    loss: LossOfBatch,
-    samples: DeviceData,
-    broadcast: Params,
-    memory: Contribution,
-    rows: jax.Array,
-    facts: ClientFacts,
-    learning_rate: jax.Array,
+    optimizer: optax.GradientTransformation | None = None,
 ) -> Params:
-    """The model after C steps of SGD."""
+    """Return the model of one client after its local steps.
 
-    def step(local: Params, at: tuple[jax.Array, jax.Array]) -> tuple[Params, None]:
-        number, batch = at
-        features, labels = jax.tree.map(lambda leaf: leaf[batch], (samples.features, samples.labels))
-        gradient = jax.grad(loss)(local, expand(features, samples.table), labels)
-        descent = algorithm.direction(gradient, local, broadcast, memory, facts._replace(step=number))
-        return jax.tree.map(lambda x, d: x - (learning_rate * d).astype(x.dtype), local, descent), None
+    A step is x - learning_rate * d, where d is the algorithm's direction, transformed by the client optimizer if there
+    is one; the optimizer's state starts anew in every round.
 
-    local, _ = lax.scan(step, broadcast, (jnp.arange(len(rows), dtype=jnp.int32), rows))
+    Args:
+        algorithm: Gives the starting point and the direction.
+        loss: (params, features, labels) -> mean loss of a batch.
+        data: The federation's samples.
+        broadcast: What the client received.
+        client: What the client keeps.
+        rows: The batches, [steps, batch].
+        facts: What the client knows in this round; `facts.learning_rate` is the step size.
+        optimizer: An optax transformation without learning rate and sign.
+    """
+    start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
+    direction = _direction_function(algorithm, start, broadcast, client, facts)
+
+    def step(carry: tuple[Params, Any], at: tuple[jax.Array, jax.Array]) -> tuple[tuple[Params, Any], None]:
+        (local, state), (number, batch) = carry, at
+        features, labels = jax.tree.map(lambda leaf: leaf[batch], (data.features, data.labels))
+        gradient = jax.grad(loss)(local, expand(features, data.table), labels)
+        descent = direction(gradient, local, facts._replace(step=number))
+        if optimizer is not None:
+            descent, state = optimizer.update(descent, state, local)
+        moved = jax.tree.map(lambda x, d: x - (facts.learning_rate * d).astype(x.dtype), local, descent)
+        return (moved, state), None
+
+    state = None if optimizer is None else optimizer.init(start)
+    (local, _), _ = lax.scan(step, (start, state), (jnp.arange(len(rows), dtype=jnp.int32), rows))
     return local
+
+
+def _direction_function(
+    algorithm: Algorithm, start: Params, broadcast: Any, client: ClientState, facts: ClientFacts
+) -> Callable[[Params, Params, ClientFacts], Params]:
+    """Return (gradient, local, facts) -> the direction of a step."""
+    declared = algorithm.direction
+    if not isinstance(declared, Direction):
+        return lambda gradient, local, facts: declared(gradient, local, start, broadcast, client, facts)
+    offset = None if declared.offset is None else declared.offset(broadcast, client, facts)
+
+    def direction(gradient: Params, local: Params, facts: ClientFacts) -> Params:
+        descent = gradient
+        if declared.scale is not None:
+            factor = declared.scale(facts)
+            descent = jax.tree.map(lambda g: factor * g, descent)
+        if declared.pull is not None:
+            strength = declared.pull(facts)
+            descent = jax.tree.map(lambda d, x, x0: d + strength * (x - x0), descent, local, start)
+        if offset is not None:
+            descent = jax.tree.map(jnp.add, descent, offset)
+        return descent
+
+    return direction

@@ -1,8 +1,9 @@
-"""A book: what one experiment leaves behind, in memory and, where asked, in a folder."""
+"""RunRecorder: the records of one experiment, in memory and, where asked, in a run folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +15,46 @@ from fedlatest.availability.patterns import Windows
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import DivergedError
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
-from fedlatest.runs.array_files import load_arrays
+from fedlatest.runs.array_files import ArrayFile, load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, QUARTERS, edges, pack
 from fedlatest.runs.metrics import as_written
 from fedlatest.runs.tensorboard import Tensorboard
-from fedlatest.simulation.engine import Engine, Measured
+from fedlatest.simulation.engine import Measured
 from fedlatest.simulation.experiment_spec import ExperimentSpec
-from fedlatest.simulation.result import Result
 from fedlatest.simulation.rounds import Record
 from fedlatest.theory import staleness_bound
 from fedlatest.trees import from_named_leaves, named_leaves
 
-MOST_ROUNDS_LOOKED_AT = 10 * MOST_COLUMNS
-MOST_NAMED = 10  # clients that were never available, in a manifest
+MAX_SAMPLED_ROUNDS = 10 * MOST_COLUMNS  # rounds from which the picture of availability is made
+MAX_LISTED_CLIENTS = 10  # clients that were never available, in a manifest
+STALENESS = "largest_staleness"
+
+
+class Result(NamedTuple):
+    """The result of a simulation."""
+
+    metrics: Metrics
+    params: Any  # final models, NumPy arrays [seeds, ...]
+    largest_staleness: int
+    folder: Path | None
+
+
+class Restored(NamedTuple):
+    """A checkpoint: named arrays of a State [seeds, ...], the round after which it was written, and seconds so far."""
+
+    arrays: ArrayFile
+    round: int
+    seconds: float
 
 
 class RunRecorder:
-    """The records of one spec; everything it is handed is of its own lanes, [seeds, ...]."""
+    """The records of one spec; everything passed to it concerns its own trials, [seeds, ...].
+
+    Args:
+        spec: The experiment.
+        folder: Where the run is written; None keeps it in memory.
+        tensorboard: A TensorBoard log beside the folder's own files.
+    """
 
     def __init__(self, spec: ExperimentSpec, folder: RunFolder | None, tensorboard: Tensorboard | None) -> None:
         self.spec, self.folder, self.tensorboard = spec, folder, tensorboard
@@ -38,20 +62,25 @@ class RunRecorder:
         self.largest_staleness = 0
         self.result: Result | DivergedError | None = None
 
-    def begin(self, engine: Engine, *, resume: bool, force: bool) -> None:
-        """Take the folder; a run that has come to its end is read back."""
+    @property
+    def rounds_done(self) -> int:
+        """Rounds in the last checkpoint."""
+        return self.folder.rounds_done if self.folder else 0
+
+    def begin(self, *, resume: bool, force: bool) -> None:
+        """Prepare and lock the folder; the result of a finished run is read from it."""
         if self.folder is None:
             return
-        self.folder.begin(self.spec.manifest(engine), resume=resume, force=force)
+        self.folder.begin(self.spec.manifest(), resume=resume, force=force)
         if self.folder.finished:
-            self.result = self._read_back()
+            self.result = self._read_result()
         elif diverged := self.folder.manifest.get("diverged"):
             self.result = DivergedError(diverged)
         elif not self.spec.algorithm.pooled and self.folder.clients() is None:
-            self.folder.describe(describe(self.spec))
+            self.folder.describe(describe_clients(self.spec))
 
-    def restore(self, like: Any) -> tuple[Any, int, float] | None:
-        """State, round and seconds at the last checkpoint."""
+    def restore(self) -> Restored | None:
+        """Return the last checkpoint and truncate the records to it; None if there is none."""
         if self.folder is None:
             return None
         restored = self.folder.restore()
@@ -59,26 +88,30 @@ class RunRecorder:
         if restored is None:
             return None
         arrays, round, seconds = restored
-        expected = (like, jax.ShapeDtypeStruct((), jnp.int32))
-        source = self.folder / "checkpoint.safetensors"
-        state, largest = from_named_leaves(arrays, expected, source=source)
-        self.largest_staleness = int(largest)
-        return state, round, seconds
+        self.largest_staleness = int(arrays[STALENESS])
+        return Restored(arrays, round, seconds)
 
     def open_log(self, *, first_round: int) -> None:
-        """Begin TensorBoard's log at a round."""
+        """Start TensorBoard's log at a round."""
         if self.tensorboard and self.folder:
             self.tensorboard.open(self.folder / "tensorboard", list(self.spec.seeds), first_round=first_round)
 
-    def note(self, record: Record, num_clients: int) -> None:
+    def record_cohorts(self, record: Record) -> None:
         """Keep who took part in a block of rounds."""
         self.largest_staleness = max(self.largest_staleness, int(record.max_staleness.max()))
         if self.folder:
             positions, mask = np.asarray(record.cohort.clients), np.asarray(record.cohort.mask)
-            self.folder.note_cohorts(pack(positions, mask, num_clients))
+            self.folder.note_cohorts(pack(positions, mask, self.spec.executed.federation.num_clients))
 
-    def evaluated(self, round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
-        """Keep an evaluation."""
+    def record_evaluation(self, round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
+        """Keep an evaluation and return its rows.
+
+        Args:
+            round: The number of rounds done.
+            seconds: Since the start of the run.
+            measured: Losses and accuracies.
+            record: The last block of rounds; None before the first.
+        """
         new = _rows(self.spec.seeds, round, seconds, measured, record)
         self.rows.extend(new)
         if self.folder:
@@ -89,36 +122,34 @@ class RunRecorder:
             self.tensorboard.record(new)
         return new
 
-    def checkpoint(self, state: Any, *, round: int, seconds: float) -> None:
-        """Save everything needed to go on."""
+    def checkpoint(self, state: Mapping[str, Any], *, round: int, seconds: float) -> None:
+        """Save everything needed to continue: the named arrays of a State, each a list of parts in order."""
         if self.folder:
-            self.folder.checkpoint(
-                named_leaves((state, jnp.int32(self.largest_staleness))), round=round, seconds=seconds
-            )
+            arrays = {**state, STALENESS: np.int32(self.largest_staleness)}
+            self.folder.checkpoint(arrays, round=round, seconds=seconds)
 
-    def diverged(self, error: DivergedError, *, round: int) -> None:
-        """Close the book of a run that came to nothing."""
+    def end_diverged(self, error: DivergedError, *, round: int) -> None:
+        """End a run that diverged."""
         self.result = error
         if self.folder:
-            seen = {**assumption_facts(self.spec), "largest_staleness": self.largest_staleness}
-            self.folder.give_up(str(error), round=round, facts={"availability": seen})
+            facts = {**assumption_facts(self.spec), "largest_staleness": self.largest_staleness}
+            self.folder.mark_diverged(str(error), round=round, facts={"availability": facts})
 
-    def finish(self, params: Any, seconds: float, engine: Engine) -> None:
-        """Close the book of a run that came to its end."""
-        params = jax.tree.map(np.asarray, params)
+    def end_finished(self, params: Any, seconds: float) -> None:
+        """End a run that completed its rounds; `params` are NumPy arrays [seeds, ...]."""
         if self.folder:
-            self.folder.finish(named_leaves(params), round=self.spec.rounds, facts=self._facts(seconds, engine))
+            self.folder.finish(named_leaves(params), round=self.spec.rounds, facts=self._final_facts(seconds))
         path = self.folder.path if self.folder else None
         self.result = Result(Metrics(self.rows), params, self.largest_staleness, path)
 
     def close(self) -> None:
-        """Flush what is logged and let go of the folder."""
+        """Flush the log and unlock the folder."""
         if self.tensorboard:
             self.tensorboard.close()
         if self.folder:
             self.folder.release()
 
-    def _read_back(self) -> Result:
+    def _read_result(self) -> Result:
         assert self.folder is not None
         like = jax.eval_shape(self.spec.model.init, jax.random.key(0))
         seeds = len(self.spec.seeds)
@@ -135,20 +166,22 @@ class RunRecorder:
         shares = np.where(held > 0, num_correct / np.maximum(held, 1), np.nan)
         return [LabelRow(seed, round, share) for seed, share in zip(self.spec.seeds, shares, strict=True)]
 
-    def _facts(self, seconds: float, engine: Engine) -> dict[str, Any]:
-        """What the finished run says of availability: E, Lemma 1's bound where it applies, the staleness seen."""
-        about, algorithm = assumption_facts(self.spec), self.spec.algorithm
+    def _final_facts(self, seconds: float) -> dict[str, Any]:
+        """Return E, Lemma 1's bound where it applies, and the staleness that was observed."""
+        about, spec = assumption_facts(self.spec), self.spec.executed
         bound = None
-        if about["smallest_e"] is not None and algorithm.oldest_first:
-            num_clients, cohort_size = engine.federation.num_clients, engine.rules.cohort_size
-            bound = staleness_bound(num_clients=num_clients, cohort_size=cohort_size, smallest_e=about["smallest_e"])
-        seen = {"staleness_bound": bound, "largest_staleness": self.largest_staleness}
-        return {"seconds": round(seconds, 3), "availability": {**about, **seen}}
+        if about["smallest_e"] is not None and spec.algorithm.oldest_first:
+            num_clients = spec.federation.num_clients
+            bound = staleness_bound(
+                num_clients=num_clients, cohort_size=spec.cohort_size, smallest_e=about["smallest_e"]
+            )
+        observed = {"staleness_bound": bound, "largest_staleness": self.largest_staleness}
+        return {"seconds": round(seconds, 3), "availability": {**about, **observed}}
 
 
 def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
-    """Whether Assumption 4 holds over the run for every seed, with which E, and if not, who was never available."""
-    if spec.algorithm.pooled:  # no client can be away
+    """Return whether Assumption 4 holds over the run for every seed, with which E, and who was never available."""
+    if spec.algorithm.pooled:  # there are no clients that could be away
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
     found = [spec.availability.assumption(spec.rounds, seed) for seed in spec.seeds]
     never = np.unique(np.concatenate([each.never_available for each in found]))
@@ -156,39 +189,39 @@ def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
         "smallest_e": None if never.size else max(each.smallest_e for each in found if each.smallest_e is not None),
         "assumption_holds": never.size == 0,
         "num_never_available": never.size,
-        "never_available": spec.federation.ids[never[:MOST_NAMED]].tolist(),
+        "never_available": spec.federation.ids[never[:MAX_LISTED_CLIENTS]].tolist(),
     }
 
 
-def describe(spec: ExperimentSpec) -> ClientRecord:
-    """Who the clients are, and a picture of when they are available (of the first seed)."""
+def describe_clients(spec: ExperimentSpec) -> ClientRecord:
+    """Return what each client holds, and a picture of the availability of the first seed."""
     federation, rounds = spec.federation, spec.rounds
     labels = federation.client_labels() if federation.has_classes else np.zeros(federation.num_clients, np.int64)
-    clock = _by_the_clock(spec)
+    clock = _time_of_day(spec)
     begins = clock["window"][:, 0] if "window" in clock else np.zeros_like(labels)
     order = np.lexsort((begins, labels)).astype(np.int32)
     rows, columns = edges(federation.num_clients, MOST_ROWS), edges(rounds, MOST_COLUMNS)
-    looked_at = np.unique(np.linspace(0, rounds - 1, min(rounds, MOST_ROUNDS_LOOKED_AT)).round().astype(np.int32))
-    column_of = np.searchsorted(columns, looked_at, side="right") - 1
+    sampled = np.unique(np.linspace(0, rounds - 1, min(rounds, MAX_SAMPLED_ROUNDS)).round().astype(np.int32))
+    column_of = np.searchsorted(columns, sampled, side="right") - 1
     row_of = np.searchsorted(rows, np.arange(federation.num_clients), side="right") - 1
-    here = np.zeros((len(rows) - 1, len(columns) - 1), np.float32)
-    arrays = jax.tree.map(jnp.asarray, (order, row_of.astype(np.int32), looked_at, np.uint32(spec.seeds[0])))
-    np.add.at(here.T, column_of, np.asarray(_count(spec.availability, *arrays, num_rows=len(rows) - 1)))
+    available = np.zeros((len(rows) - 1, len(columns) - 1), np.float32)
+    arrays = jax.tree.map(jnp.asarray, (order, row_of.astype(np.int32), sampled, np.uint32(spec.seeds[0])))
+    np.add.at(available.T, column_of, np.asarray(_count(spec.availability, *arrays, num_rows=len(rows) - 1)))
     pairs = np.diff(rows)[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
-    picture = np.round(255 * here / pairs).astype(np.uint8)
-    who = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
-    return who._replace(**clock)
+    picture = np.round(255 * available / pairs).astype(np.uint8)
+    clients = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
+    return clients._replace(**clock)
 
 
-def _by_the_clock(spec: ExperimentSpec) -> dict[str, Any]:
-    """When clients' samples were made, and their windows of the day, where there is such a thing."""
+def _time_of_day(spec: ExperimentSpec) -> dict[str, Any]:
+    """Return when clients' samples were made, and their daily windows, where these are known."""
     found: dict[str, Any] = {}
     federation, availability = spec.federation, spec.availability
     if federation.second is not None:
-        made = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
+        quarter = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
         owner = np.repeat(np.arange(federation.num_clients), federation.sizes)
         counts = np.zeros((federation.num_clients, QUARTERS), np.int64)
-        np.add.at(counts, (owner, made), 1)
+        np.add.at(counts, (owner, quarter), 1)
         found["sent"] = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
     if isinstance(availability, Windows):
         window = np.stack([availability.start, availability.length], axis=1) / 3600
@@ -196,7 +229,7 @@ def _by_the_clock(spec: ExperimentSpec) -> dict[str, Any]:
     return found
 
 
-@partial(jax.jit, static_argnames="num_rows")  # once for all runs of a process whose clients are as many
+@partial(jax.jit, static_argnames="num_rows")  # compiled once per number of clients
 def _count(
     availability: Availability,
     order: jax.Array,
@@ -206,11 +239,11 @@ def _count(
     *,
     num_rows: int,
 ) -> jax.Array:
-    """[rounds, rows] how many clients of each row are available."""
+    """Return how many clients of each row of the picture are available, [rounds, rows]."""
 
     def one(round: jax.Array) -> jax.Array:
-        here = availability.available(round, seed)[order].astype(jnp.float32)
-        return jax.ops.segment_sum(here, row_of, num_segments=num_rows, indices_are_sorted=True)
+        present = availability.available(round, seed)[order].astype(jnp.float32)
+        return jax.ops.segment_sum(present, row_of, num_segments=num_rows, indices_are_sorted=True)
 
     return jax.lax.map(one, rounds)
 

@@ -1,36 +1,45 @@
-"""One round as a pure function, and a block of rounds: selection, local training, memory, merge.
+"""One round as a pure function, and a block of rounds: selection, local training, remembered state, merge.
 
-Axes: [N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that what is
-in hand stays in the cache of a CPU; memory is added to in place.
+`Program` is what a compiled round is specialised to, `Trial` what one seed of one experiment feeds into it. Axes:
+[N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that the models
+in use fit the cache of a CPU; remembered state is added to in place.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from fedlatest.algorithms.base import (
+    NEVER,
     Algorithm,
     ClientFacts,
+    ClientState,
     Cohort,
     Contribution,
     Params,
+    Parts,
     RoundFacts,
     Sums,
     add,
 )
 from fedlatest.availability import Availability
-from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train
+from fedlatest.errors import ConfigError
+from fedlatest.identity import value_key
+from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
 
-NEVER = -1
+NOT_FINITE, INVALID_COHORT = 1, 2  # values of State.failure; 0 is none
+PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What a compiled round is specialised to."""
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What a compiled round is specialised to; compared by value, so that equal programs compile once."""
 
     algorithm: Algorithm
     loss: LossOfBatch
@@ -38,31 +47,50 @@ class Rules:
     num_steps: int
     batch_size: int
     clients_at_once: int
+    schedule: Callable[[jax.Array], Any] | None = None
+    """round -> factor of the trial's learning rate."""
+    client_optimizer: optax.GradientTransformation | None = None
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
+        names = dict.fromkeys(self.algorithm.numbers, 0.0)
+        code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
+        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once)
+        return value_key((code, self.loss, sizes, self.schedule, self.client_optimizer))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
-class Lane(NamedTuple):
-    """What may differ between runs that share a compiled round: one seed of one experiment."""
+class Trial(NamedTuple):
+    """One seed of one experiment: the arguments in which runs of one compiled program may differ."""
 
     seed: jax.Array
     availability: Availability
     learning_rate: jax.Array
     numbers: Mapping[str, jax.Array]  # the algorithm's
+    rates: jax.Array | None = None  # [N] participation rates, where they are given
 
 
 class State(NamedTuple):
-    """Everything a run carries from round to round."""
+    """Everything that a trial carries from round to round."""
 
     round: jax.Array
     server: Any
-    memory: Contribution  # remembered parts, each [N, ...]: u_i
-    total: Contribution  # their sum, kept by differences as the server keeps it: N u
+    clients: ClientState  # each leaf [N, ...]; the remembered update is u_i
+    total: Parts  # the sum of the remembered parts, updated by differences as a server does: N u
     last_round: jax.Array  # [N] R_i
-    failed_round: jax.Array  # first round with a contribution that was not finite, or NEVER
-    failed_client: jax.Array  # id of the client
+    failure: jax.Array  # the first failure: NOT_FINITE, INVALID_COHORT or 0
+    failed_round: jax.Array
+    failed_client: jax.Array  # id of the client, or NEVER
 
 
 class Record(NamedTuple):
-    """What is noted of a round."""
+    """What is recorded of a round."""
 
     num_available: jax.Array
     cohort_size: jax.Array
@@ -74,136 +102,279 @@ class Record(NamedTuple):
 class CohortSums(NamedTuple):
     """What training the cohort yields, summed up chunk by chunk."""
 
-    memory: Contribution
-    fresh: Contribution
-    delta: Contribution
+    clients: ClientState
+    fresh: Parts
+    delta: Parts
 
 
-def start(rules: Rules, params: Params, num_clients: int) -> State:
-    """The state before round 0: no client has been seen, every stored update is 0."""
-    remembered, _ = _split(_like_contribution(rules.algorithm, params), rules.algorithm.remembers)
+def initial_state(program: Program, params: Params, num_clients: int) -> State:
+    """Return the state before round 0: no client has taken part."""
+    one = program.algorithm.client_state(params)
     return State(
         round=jnp.int32(0),
-        server=rules.algorithm.init(params, num_clients),
-        memory=jax.tree.map(lambda leaf: jnp.zeros((num_clients, *leaf.shape), leaf.dtype), remembered),
-        total=remembered,
+        server=program.algorithm.init_server(params, num_clients),
+        clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *jnp.shape(leaf))), one),
+        total=jax.tree.map(lambda leaf: num_clients * leaf, one.remembered),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
+        failure=jnp.int32(0),
         failed_round=jnp.int32(NEVER),
         failed_client=jnp.int32(NEVER),
     )
 
 
-def play_block(rules: Rules, samples: DeviceData, lane: Lane, state: State, num_rounds: int) -> tuple[State, Record]:
-    """`num_rounds` rounds in one program; records are stacked [rounds, ...]."""
-    return lax.scan(lambda state, _: play_round(rules, samples, lane, state), state, length=num_rounds)
+def run_block(
+    program: Program,
+    data: DeviceData,
+    trial: Trial,
+    state: State,
+    *,
+    length: int,
+    num_rounds: jax.Array | None = None,
+    observe: Callable[[DeviceData, State], Any] | None = None,
+) -> tuple[State, tuple[Record, Any]]:
+    """Run rounds in one loop; records and observations are stacked [length, ...].
+
+    Args:
+        program: What the rounds are specialised to.
+        data: The federation's samples.
+        trial: The trial's numbers.
+        state: The state before the first round.
+        length: The number of rounds, part of the compiled program.
+        num_rounds: Run only this many of the `length` rounds (a traced number); the others leave the state unchanged.
+        observe: A function of (data, state before a round) whose results are returned beside the records.
+    """
+
+    def step(state: State, number: jax.Array) -> tuple[State, tuple[Record, Any]]:
+        after, record = run_round(program, data, trial, state)
+        if num_rounds is not None:
+            after = jax.tree.map(lambda new, old: jnp.where(number < num_rounds, new, old), after, state)
+        return after, (record, None if observe is None else observe(data, state))
+
+    return lax.scan(step, state, jnp.arange(length, dtype=jnp.int32))
 
 
-def play_round(rules: Rules, samples: DeviceData, lane: Lane, state: State) -> tuple[State, Record]:
-    """One round of any algorithm; samples and lane are arguments, never constants of the program."""
-    round, num_clients = state.round, samples.ids.shape[0]
-    available = lane.availability.available(round, lane.seed)
-    sizes = (num_clients, rules.cohort_size)
-    facts = RoundFacts(round, lane.seed, *sizes, samples.ids, state.last_round, lane.numbers, total_weight=num_clients)
-    cohort = rules.algorithm.select(state.server, available, facts)
+def run_round(program: Program, data: DeviceData, trial: Trial, state: State) -> tuple[State, Record]:
+    """Run one round of any algorithm; data and trial are arguments, never constants of the program."""
+    algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
+    available = trial.availability.available(round, trial.seed)
+    facts = _round_facts(program, data, trial, state)
+    cohort = algorithm.select(state.server, available, facts)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
 
-    harvest, broken = _train_cohort(rules, samples, lane, state, cohort)
+    trained, broken = _train_cohort(program, data, trial, state, cohort, facts)
     sums = Sums(
-        fresh=harvest.fresh,
-        delta=harvest.delta,
-        total=add(state.total, harvest.delta),
-        num=jnp.sum(cohort.mask),
-        weight=jnp.sum(jnp.where(cohort.mask, samples.weights[cohort.clients], 0.0)),
+        fresh=trained.fresh,
+        delta=trained.delta,
+        total=add(state.total, trained.delta),
+        num=jnp.sum(cohort.mask, dtype=jnp.int32),
+        weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
-    failing = (state.failed_round == NEVER) & jnp.any(broken)
+    server = algorithm.merge(state.server, sums, facts._replace(cohort=cohort))
+    clients = _after_merge(program, data, trial, state, cohort, server, trained.clients)
     staleness = round - last_round
-    after = State(
-        round=round + 1,
-        server=rules.algorithm.merge(state.server, sums, facts),
-        memory=harvest.memory,
-        total=sums.total,
-        last_round=last_round,
-        failed_round=jnp.where(failing, round, state.failed_round),
-        failed_client=jnp.where(failing, samples.ids[cohort.clients[jnp.argmax(broken)]], state.failed_client),
-    )
+    after = State(round + 1, server, clients, sums.total, last_round, state.failure, state.failed_round,
+                  state.failed_client)  # fmt: skip
+    after = _note_failure(after, state, cohort, broken, data.ids, num_clients)
     record = Record(jnp.sum(available), sums.num, jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness), cohort)
     return after, record
 
 
 def average_error(state: State) -> jax.Array:
-    """The audit: L2 norm of u - (1/N) sum of the stored updates, which the paper's invariant says is 0."""
+    """Return the L2 norm of u - (1/N) sum_i u_i over the remembered parts, which the paper's invariant says is 0."""
 
-    def squared(total: jax.Array, memory: jax.Array) -> jax.Array:
-        num_clients = memory.shape[0]
-        return jnp.sum((total / num_clients - jnp.mean(memory, axis=0)) ** 2)
+    def squared(total: jax.Array, remembered: jax.Array) -> jax.Array:
+        num_clients = remembered.shape[0]
+        return jnp.sum((total / num_clients - jnp.mean(remembered, axis=0)) ** 2)
 
-    return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(squared, state.total, state.memory)), jnp.float32(0)))
+    parts = jax.tree.leaves(jax.tree.map(squared, state.total, state.clients.remembered))
+    return jnp.sqrt(sum(parts, jnp.float32(0)))
+
+
+def _round_facts(program: Program, data: DeviceData, trial: Trial, state: State) -> RoundFacts:
+    schedule = program.schedule
+    return RoundFacts(
+        round=state.round,
+        seed=trial.seed,
+        num_clients=data.ids.shape[0],
+        cohort_size=program.cohort_size,
+        ids=data.ids,
+        last_round=state.last_round,
+        numbers=trial.numbers,
+        total_weight=data.ids.shape[0],
+        learning_rate=trial.learning_rate if schedule is None else trial.learning_rate * schedule(state.round),
+        num_steps=program.num_steps,
+        rates=trial.rates,
+    )
+
+
+def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief: Parts) -> ClientFacts:
+    return ClientFacts(
+        round=facts.round,
+        id=data.ids[client],
+        weight=data.weights[client],
+        num_steps=facts.num_steps,
+        numbers=facts.numbers,
+        seed=facts.seed,
+        learning_rate=facts.learning_rate,
+        last_round=facts.last_round[client],
+        rate=None if facts.rates is None else facts.rates[client],
+        brief=_rows(brief, client),
+    )
 
 
 def _train_cohort(
-    rules: Rules, samples: DeviceData, lane: Lane, state: State, cohort: Cohort
+    program: Program, data: DeviceData, trial: Trial, state: State, cohort: Cohort, facts: RoundFacts
 ) -> tuple[CohortSums, jax.Array]:
-    """Train everyone in the cohort, `clients_at_once` at a time; also says whose contribution is not finite [K]."""
-    nothing = _like_contribution(rules.algorithm, state.server.params)
-    remembered, fresh = _split(nothing, rules.algorithm.remembers)
-    harvest = CohortSums(state.memory, fresh, remembered)
+    """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
+    algorithm = program.algorithm
+    broadcast = algorithm.broadcast(state.server)
+    brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
 
-    def visit(harvest: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
-        old = jax.tree.map(lambda leaf: leaf[slots.clients], harvest.memory)
-        new = jax.vmap(lambda client, memory: _visit_client(rules, samples, lane, state, client, memory))(
-            slots.clients, old
+    def train(client: jax.Array, own: ClientState) -> Contribution:
+        about = _client_facts(facts, data, client, brief)
+        rows = batch_rows(
+            data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
         )
-        remembered, fresh = _split(new, rules.algorithm.remembers)
-        change = _masked(slots.mask, jax.tree.map(jnp.subtract, remembered, old))
-        memory = jax.tree.map(
-            lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), harvest.memory, change
+        optimizer = program.client_optimizer
+        local = train_locally(algorithm, program.loss, data, broadcast, own, rows, about, optimizer)
+        return algorithm.contribute(broadcast, local, own, about)
+
+    def visit(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
+        old = _rows(sums.clients, slots.clients)
+        new = jax.vmap(train)(slots.clients, old)
+        change = _masked(slots.mask, jax.tree.map(jnp.subtract, new.remembered, old.remembered))
+        remembered = jax.tree.map(
+            lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), sums.clients.remembered, change
         )
-        sums = add(harvest.fresh, _sum(_masked(slots.mask, fresh))), add(harvest.delta, _sum(change))
-        sums = lax.optimization_barrier(sums)  # or XLA would sum twice, once to look for NaN
-        broken = lax.cond(_finite(sums), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(new))
-        return CohortSums(memory, *sums), slots.mask & broken
+        private = _set_rows(sums.clients.private, slots, old.private, new.private)
+        totals = add(sums.fresh, _sum(_masked(slots.mask, new.fresh))), add(sums.delta, _sum(change))
+        totals = lax.optimization_barrier(totals)  # or XLA would sum twice, once to look for NaN
+        uploads = (new.fresh, new.remembered)
+        broken = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
+        return CohortSums(ClientState(remembered, private), *totals), slots.mask & broken
 
-    whole = len(cohort.clients) // rules.clients_at_once * rules.clients_at_once
-    chunks = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, rules.clients_at_once), cohort)
-    harvest, broken = lax.scan(visit, harvest, chunks)
-    if whole == len(cohort.clients):
-        return harvest, broken.reshape(-1)
-    harvest, rest = visit(harvest, jax.tree.map(lambda leaf: leaf[whole:], cohort))
-    return harvest, jnp.concatenate([broken.reshape(-1), rest])
+    nothing = _zero_contribution(algorithm, train, state.clients)
+    sums = CohortSums(state.clients, nothing.fresh, nothing.remembered)
+    return _in_chunks(visit, sums, cohort, program.clients_at_once, num_clients=data.ids.shape[0])
 
 
-def _visit_client(
-    rules: Rules, samples: DeviceData, lane: Lane, state: State, client: jax.Array, memory: Contribution
+def _in_chunks(
+    visit: Callable[[CohortSums, Cohort], tuple[CohortSums, jax.Array]],
+    sums: CohortSums,
+    cohort: Cohort,
+    at_once: int,
+    *,
+    num_clients: int,
+) -> tuple[CohortSums, jax.Array]:
+    """Visit the cohort chunk by chunk, up to the last chunk that holds a real client.
+
+    The cohort is filled up to whole chunks with masked slots; their positions lie beyond the last client, where writes
+    are dropped, and are distinct.
+    """
+    size = cohort.clients.shape[0]
+    if at_once >= size:
+        return visit(sums, cohort)
+    num_chunks = -(-size // at_once)
+    spare = num_chunks * at_once - size
+    clients = jnp.concatenate([cohort.clients, num_clients + jnp.arange(spare, dtype=cohort.clients.dtype)])
+    mask = jnp.concatenate([cohort.mask, jnp.zeros(spare, bool)])
+    chunks = Cohort(clients.reshape(num_chunks, at_once), mask.reshape(num_chunks, at_once))
+    occupied = jnp.any(chunks.mask, axis=1)
+    num_needed = jnp.max(jnp.where(occupied, jnp.arange(1, num_chunks + 1, dtype=jnp.int32), 0))
+
+    def body(number: jax.Array, carry: tuple[CohortSums, jax.Array]) -> tuple[CohortSums, jax.Array]:
+        sums, broken = carry
+        sums, found = visit(sums, _rows(chunks, number))
+        return sums, broken.at[number].set(found)
+
+    sums, broken = lax.fori_loop(0, num_needed, body, (sums, jnp.zeros_like(chunks.mask)))
+    return sums, broken.reshape(-1)[:size]
+
+
+def _after_merge(
+    program: Program,
+    data: DeviceData,
+    trial: Trial,
+    state: State,
+    cohort: Cohort,
+    server: Any,
+    clients: ClientState,
+) -> ClientState:
+    """Let the cohort act on the merged server."""
+    after_merge = program.algorithm.after_merge
+    if after_merge is None:
+        return clients
+    broadcast = program.algorithm.broadcast(server)
+    facts = _round_facts(program, data, trial, state)
+    old = _rows(clients, cohort.clients)
+
+    def act(client: jax.Array, own: ClientState) -> Parts:
+        return after_merge(broadcast, own, _client_facts(facts, data, client, {}))
+
+    new = jax.vmap(act)(cohort.clients, old)
+    return clients._replace(private=_set_rows(clients.private, cohort, old.private, new))
+
+
+def _note_failure(
+    after: State, before: State, cohort: Cohort, broken: jax.Array, ids: jax.Array, num_clients: int
+) -> State:
+    """Keep the first failure: a cohort with repeated or impossible positions, or an upload that is not finite."""
+    invalid, diverged = ~_distinct(cohort.clients, num_clients), jnp.any(broken)
+    fails = (before.failure == 0) & (invalid | diverged)
+    client = jnp.where(invalid, NEVER, ids[cohort.clients[jnp.argmax(broken)]])
+    return after._replace(
+        failure=jnp.where(fails, jnp.where(invalid, INVALID_COHORT, NOT_FINITE), before.failure),
+        failed_round=jnp.where(fails, before.round, before.failed_round),
+        failed_client=jnp.where(fails, client, before.failed_client),
+    )
+
+
+def _distinct(positions: jax.Array, num_clients: int) -> jax.Array:
+    """Return whether the positions are distinct and in range(num_clients)."""
+    in_range = jnp.all((positions >= 0) & (positions < num_clients))
+    if positions.shape[0] <= PAIRWISE_COHORT:
+        return in_range & (jnp.sum(positions[:, None] == positions[None, :]) == positions.shape[0])
+    ordered = jnp.sort(positions)
+    return in_range & jnp.all(ordered[1:] != ordered[:-1])
+
+
+def _zero_contribution(
+    algorithm: Algorithm, train: Callable[[jax.Array, ClientState], Contribution], clients: ClientState
 ) -> Contribution:
-    facts = ClientFacts(
-        state.round, samples.ids[client], samples.weights[client], rules.num_steps, lane.numbers, lane.seed
-    )
-    rows = batch_rows(
-        samples, client, round=state.round, seed=lane.seed, num_steps=rules.num_steps, batch_size=rules.batch_size
-    )
-    return train(rules.algorithm, rules.loss, samples, state.server.params, memory, rows, facts, lane.learning_rate)
-
-
-def _like_contribution(algorithm: Algorithm, params: Params) -> Contribution:
-    """A contribution of zeros, its shape read off the algorithm without running it."""
-
-    def blank(params: Params) -> Contribution:
-        facts = ClientFacts(jnp.int32(0), jnp.int32(0), jnp.float32(1), 1, algorithm.numbers)
-        return algorithm.contribute(params, params, {}, facts)
-
-    shapes = jax.eval_shape(blank, params)
+    """Return a contribution of zeros with the shapes that `contribute` returns, and check its parts' names."""
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
+    shapes = jax.eval_shape(train, jax.ShapeDtypeStruct((), jnp.int32), one)
+    for kind, found, declared in (
+        ("remembered", shapes.remembered, one.remembered),
+        ("private", shapes.private or one.private, one.private),
+    ):
+        if set(found) != set(declared):
+            raise ConfigError(
+                f"algorithm {algorithm.name}: contribute returns the {kind} parts {sorted(found)}, "
+                f"init_client declares {sorted(declared)}; they must be the same"
+            )
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def _split(contribution: Contribution, names: tuple[str, ...]) -> tuple[Contribution, Contribution]:
-    """The named parts, and the others."""
-    others = {part: tree for part, tree in contribution.items() if part not in names}
-    return {part: contribution[part] for part in names}, others
+def _rows(tree: Any, positions: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf[positions], tree)
+
+
+def _set_rows(parts: Parts, slots: Cohort, old: Parts, new: Parts) -> Parts:
+    """Write the new rows of the real slots; without new parts nothing changes."""
+    if not new:
+        return parts
+    kept = jax.tree.map(lambda x, y: jnp.where(_column(slots.mask, x), x, y).astype(y.dtype), new, old)
+    return jax.tree.map(lambda leaf, row: leaf.at[slots.clients].set(row, unique_indices=True), parts, kept)
 
 
 def _masked(mask: jax.Array, tree: Any) -> Any:
-    """[K, ...] with zeros in the slots that are not real, whatever stood there."""
-    return jax.tree.map(lambda leaf: jnp.where(mask.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0), tree)
+    """Replace the slots that are not real by zeros, whatever they hold."""
+    return jax.tree.map(lambda leaf: jnp.where(_column(mask, leaf), leaf, 0), tree)
+
+
+def _column(mask: jax.Array, leaf: jax.Array) -> jax.Array:
+    return mask.reshape(-1, *[1] * (leaf.ndim - 1))
 
 
 def _sum(tree: Any) -> Any:
@@ -211,4 +382,5 @@ def _sum(tree: Any) -> Any:
 
 
 def _finite(tree: Any) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(leaves)) if leaves else jnp.bool_(True)

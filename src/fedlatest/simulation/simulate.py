@@ -1,13 +1,14 @@
-"""`simulate`: run an experiment, or several side by side, record it, and be able to go on after an interruption."""
+"""`simulate`: run an experiment, or several side by side, record them, and continue after an interruption."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import numpy as np
+import numpy.typing as npt
+import optax
 
 from fedlatest.algorithms import Algorithm
 from fedlatest.availability import Availability
@@ -16,15 +17,26 @@ from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.tensorboard import Tensorboard
-from fedlatest.simulation.blocks import Pace, blocks
-from fedlatest.simulation.engine import Engine, States, Training
-from fedlatest.simulation.experiment_spec import ExperimentSpec, engine_for
+from fedlatest.simulation.blocks import CheckpointTimer, blocks
+from fedlatest.simulation.engine import Engine
+from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
-from fedlatest.simulation.recorder import RunRecorder
-from fedlatest.simulation.result import Progress, Result
-from fedlatest.simulation.rounds import Record
+from fedlatest.simulation.recorder import Result, RunRecorder
+from fedlatest.simulation.rounds import Record, State
+
+
+class Progress(NamedTuple):
+    """What a progress callback receives before the first round and after each block of rounds."""
+
+    round: int
+    rounds: int
+    rows: Sequence[Row]  # new evaluations
+    seconds_left: float | None  # an estimate, once a block has been timed after compilation
+    bytes_needed: int
+
 
 ProgressCallback = Callable[[Progress], None]
+"""Called with the progress of a run; may raise KeyboardInterrupt, upon which the run is checkpointed and stopped."""
 
 
 def simulate(
@@ -38,7 +50,9 @@ def simulate(
     participation: float | None = None,
     num_local_steps: int = 10,
     batch_size: int = 5,
-    learning_rate: float = 0.01,
+    learning_rate: ScalarOrSchedule = 0.01,
+    client_optimizer: optax.GradientTransformation | None = None,
+    rates: npt.ArrayLike | None = None,
     seeds: Sequence[int] = (0,),
     loss: Loss = softmax_cross_entropy,
     evaluate_every: int = 20,
@@ -51,11 +65,42 @@ def simulate(
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
 ) -> Result:
-    """Train `model` on the clients of `federation` as they come and go.
+    """Train a model on the clients of a federation as their availability allows.
 
-    Give `cohort_size` (K) or `participation` (K / N). With `out` the run is written to a folder that `resume` continues
-    after an interruption; the continued run is bit-identical to an uninterrupted one on the same device. `config` is
-    stored with the run as part of its identity.
+    Args:
+        federation: The clients' data and the test set.
+        model: The (init, apply) pair to train.
+        algorithm: Made by a factory such as `fedlaavg()`.
+        availability: Which clients are available in which round.
+        rounds: The number of rounds.
+        cohort_size: K, the number of clients that take part in a round. Give this or `participation`.
+        participation: K / N.
+        num_local_steps: C, the number of local steps, unless the algorithm fixes it.
+        batch_size: The number of samples in a local step.
+        learning_rate: gamma, the local step size: a number, or a schedule (a function of the round, as in optax).
+        client_optimizer: An optax transformation of the local direction, without learning rate and sign, such as
+            `optax.trace(0.9)`; its state starts anew in every round.
+        rates: Each client's participation rate, for algorithms that require it.
+        seeds: One trial is run per seed.
+        loss: The loss of a sample.
+        evaluate_every: Evaluate on the whole train and test sets every so many rounds.
+        out: Write the run to this folder.
+        resume: Continue the run in `out`; the result is bit-identical to that of an uninterrupted run on the same
+            device.
+        force: Replace the run in `out`.
+        config: Stored with the run as part of its identity.
+        checkpoint_seconds: The least time between checkpoints.
+        tensorboard: Also log for TensorBoard.
+        on_progress: Called before the first round and after each block of rounds.
+        clients_at_once: How many clients of a cohort train together; chosen for the device by default.
+
+    Returns:
+        The metrics, the final models [seeds, ...], the largest staleness and the folder.
+
+    Raises:
+        ConfigError: If an argument is out of range or the parts do not fit together.
+        DivergedError: If a client's contribution is not finite.
+        RunFolderError: If `out` holds another run or cannot be written.
 
     >>> import fedlatest
     >>> samples = fedlatest.load_digits()
@@ -71,12 +116,6 @@ def simulate(
     >>> result.metrics.column("test_accuracy").shape
     (1, 2)
     """
-    training = Training(
-        _cohort_size(federation.num_clients, cohort_size, participation),
-        int(num_local_steps),
-        int(batch_size),
-        float(learning_rate),
-    )
     if out is None and (resume or force or tensorboard):
         raise ConfigError("resume, force, tensorboard: only a run with `out` can be resumed, replaced or logged")
     spec = ExperimentSpec(
@@ -84,7 +123,12 @@ def simulate(
         model=model,
         algorithm=algorithm,
         availability=availability,
-        training=training,
+        cohort_size=_cohort_size(federation.num_clients, cohort_size, participation),
+        num_local_steps=int(num_local_steps),
+        batch_size=int(batch_size),
+        learning_rate=learning_rate if callable(learning_rate) else float(learning_rate),
+        client_optimizer=client_optimizer,
+        rates=rates,
         loss=loss,
         rounds=int(rounds),
         evaluate_every=int(evaluate_every),
@@ -104,7 +148,11 @@ def simulate(
 
 
 def simulate_spec(spec: ExperimentSpec, out: Path | None = None, **options: Any) -> Result:
-    """Simulate one spec; the options are those of `simulate_together`."""
+    """Simulate one spec; the options are those of `simulate_together`.
+
+    Raises:
+        DivergedError: If a client's contribution is not finite.
+    """
     [result] = simulate_together([spec], None if out is None else [out], **options)
     if isinstance(result, DivergedError):
         raise result
@@ -122,140 +170,160 @@ def simulate_together(
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
 ) -> list[Result | DivergedError]:
-    """Simulate specs that share a compiled program (`ExperimentSpec.program`) side by side, each into its own folder.
+    """Simulate specs that share a compiled program side by side, each into its own folder.
 
-    A spec that diverges yields its error and leaves the others alone. Each is what it would be alone: bit for bit on a
-    CPU, where specs take turns; to rounding on an accelerator, where they are lanes of one program.
+    A spec that diverges yields its error and does not affect the others. Each gives what it would give alone: bit for
+    bit on a CPU, where specs take turns; to rounding on an accelerator, where they are trials of one program.
+
+    Args:
+        specs: Experiments with equal `ExperimentSpec.batch_key`.
+        outs: A folder for each; None keeps all in memory.
+        resume: Continue the runs in the folders.
+        force: Replace the runs in the folders.
+        checkpoint_seconds: The least time between checkpoints.
+        tensorboard: Also log for TensorBoard.
+        on_progress: Called before the first round and after each block of rounds.
+        clients_at_once: How many clients of a cohort train together.
+
+    Returns:
+        For each spec its result, or the error that says where it diverged.
     """
     if outs is not None and not len(specs) == len(outs) == len(set(outs)):
-        raise ConfigError(f"outs: {len(specs)} specs need as many folders, each its own; there are {len(set(outs))}")
+        raise ConfigError(f"outs: {len(specs)} specs need as many folders, all different; there are {len(set(outs))}")
     if not specs:
         return []
     for spec in specs:
-        blocks(spec.rounds, spec.evaluate_every)  # complains about nonsense before anything is set up
-    engine = engine_for(specs, clients_at_once=clients_at_once)
+        blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before anything is set up
+    engine = _engine(specs, clients_at_once)
     folders = [RunFolder(out) for out in outs] if outs is not None else [None] * len(specs)
-    books = [
+    recorders = [
         RunRecorder(spec, folder, Tensorboard() if tensorboard else None)
         for spec, folder in zip(specs, folders, strict=True)
     ]
     try:
-        for book in books:
-            book.begin(engine, resume=resume, force=force)
-        left = [book for book in books if book.result is None]
-        if not left and on_progress:
+        for recorder in recorders:
+            recorder.begin(resume=resume, force=force)
+        unfinished = [recorder for recorder in recorders if recorder.result is None]
+        if not unfinished and on_progress:
             on_progress(Progress(specs[0].rounds, specs[0].rounds, [], None, engine.bytes_needed))
-        for _, group in groupby(sorted(left, key=_rounds_done), key=_rounds_done):
-            together = list(group)
-            if len(together) < len(books):
-                engine = engine_for([book.spec for book in together], clients_at_once=clients_at_once)
-            _Run(engine, together, Pace(checkpoint_seconds), on_progress).play()
+        for _, group in groupby(sorted(unfinished, key=_rounds_done), key=_rounds_done):
+            together = list(group)  # at the same round
+            if len(together) < len(recorders):
+                engine = _engine([recorder.spec for recorder in together], clients_at_once)
+            _BlockLoop(engine, together, CheckpointTimer(checkpoint_seconds), on_progress).run()
     finally:
-        for book in books:
-            book.close()
-    return [book.result for book in books if book.result is not None]
+        for recorder in recorders:
+            recorder.close()
+    return [recorder.result for recorder in recorders if recorder.result is not None]
 
 
-def _rounds_done(book: RunRecorder) -> int:
-    return book.folder.rounds_done if book.folder else 0
+def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None) -> Engine:
+    engine = Engine(specs, clients_at_once=clients_at_once)
+    engine.check_memory()
+    return engine
 
 
-class _Run:
-    """The loop over blocks for some books at the same round: play, look, record, checkpoint."""
+def _rounds_done(recorder: RunRecorder) -> int:
+    return recorder.rounds_done
+
+
+class _BlockLoop:
+    """The loop over blocks for specs at the same round: advance, record, evaluate, checkpoint."""
 
     def __init__(
-        self, engine: Engine, books: list[RunRecorder], pace: Pace, on_progress: ProgressCallback | None
+        self,
+        engine: Engine,
+        recorders: list[RunRecorder],
+        timer: CheckpointTimer,
+        on_progress: ProgressCallback | None,
     ) -> None:
-        self.engine, self.books, self.pace, self.on_progress = engine, books, pace, on_progress
-        self.rounds, self.evaluate_every = books[0].spec.rounds, books[0].spec.evaluate_every
-        self.seconds_before, self.began = 0.0, time.monotonic()
-        self.compiled: set[int] = set()
+        self.engine, self.recorders, self.timer, self.on_progress = engine, recorders, timer, on_progress
+        self.rounds, self.evaluate_every = recorders[0].spec.rounds, recorders[0].spec.evaluate_every
+        self.seconds_before, self.start_time = 0.0, time.monotonic()
+        self.compiled: set[int] = set()  # lengths of blocks
         self.timed_rounds, self.timed_seconds = 0, 0.0
 
-    def play(self) -> None:
+    def run(self) -> None:
         states, first = self._begin()
         for block in blocks(self.rounds, self.evaluate_every, first=first):
-            begun = time.monotonic()
+            started = time.monotonic()
             states, record = self.engine.advance(states, block.last - block.first)
-            self._note(states, record, block.last)
-            if not self._open():
+            self._record(states, record, block.last)
+            if not self._active():
                 return
             new = self._evaluate(states, block.last, record) if block.evaluate else []
-            self._time(block.last - block.first, time.monotonic() - begun)
+            self._time(block.last - block.first, time.monotonic() - started)
             try:
-                self._tell(block.last, new)
-            except KeyboardInterrupt:  # a on_progress may ask to stop: nothing is lost
+                self._report(block.last, new)
+            except KeyboardInterrupt:  # the callback may stop the run: nothing is lost
                 self._checkpoint(states, block.last)
                 raise
-            if self.pace.due():
+            if self.timer.due():
                 self._checkpoint(states, block.last)
         params = self.engine.params(states)
-        for lanes, book in self._open():
-            book.finish(_part(params, lanes), self._seconds(), self.engine)
+        for trials, recorder in self._active():
+            recorder.end_finished(_part(params, trials), self._seconds())
 
-    def _open(self) -> list[tuple[slice, RunRecorder]]:
-        """The books that are not closed yet, with their lanes."""
-        seeds = len(self.books[0].spec.seeds)
-        lanes = [slice(seeds * i, seeds * (i + 1)) for i in range(len(self.books))]
-        return [(part, book) for part, book in zip(lanes, self.books, strict=True) if book.result is None]
+    def _active(self) -> list[tuple[slice, RunRecorder]]:
+        """Return the recorders without a result, with their trials."""
+        seeds = len(self.recorders[0].spec.seeds)
+        trials = [slice(seeds * i, seeds * (i + 1)) for i in range(len(self.recorders))]
+        return [(part, recorder) for part, recorder in zip(trials, self.recorders, strict=True) if not recorder.result]
 
-    def _begin(self) -> tuple[States, int]:
-        like = jax.eval_shape(
-            lambda: _part(self.engine.join(self.engine.start()), slice(len(self.books[0].spec.seeds)))
-        )
-        restored = [book.restore(like) for book in self.books]
-        parts = [part for part in restored if part is not None]
-        if not parts:
-            states, first = self.engine.start(), 0
+    def _begin(self) -> tuple[list[State], int]:
+        restored = [recorder.restore() for recorder in self.recorders]
+        checkpoints = [checkpoint for checkpoint in restored if checkpoint is not None]
+        if checkpoints:
+            states = self.engine.restore([checkpoint.arrays for checkpoint in checkpoints])
+            first, self.seconds_before = checkpoints[0].round, max(checkpoint.seconds for checkpoint in checkpoints)
         else:
-            states = self.engine.split(
-                jax.tree.map(lambda *leaves: np.concatenate(leaves), *[part[0] for part in parts])
-            )
-            first, self.seconds_before = parts[0][1], max(part[2] for part in parts)
-        for book in self.books:
-            book.open_log(first_round=first + 1 if parts else 0)
-        self._tell(first, [] if parts else self._evaluate(states, 0, None))
+            states, first = self.engine.start(), 0
+        for recorder in self.recorders:
+            recorder.open_log(first_round=first + 1 if checkpoints else 0)
+        self._report(first, [] if checkpoints else self._evaluate(states, 0, None))
         return states, first
 
-    def _note(self, states: States, record: Record, round: int) -> None:
+    def _record(self, states: list[State], record: Record, round: int) -> None:
         failures = self.engine.failures(states)
-        for lanes, book in self._open():
-            failed = [failure for failure in failures[lanes] if failure is not None]
-            if failed:
-                book.diverged(failed[0], round=round)
-            else:
-                book.note(_part(record, lanes), self.engine.federation.num_clients)
+        for trials, recorder in self._active():
+            failed = [failure for failure in failures[trials] if failure is not None]
+            if not failed:
+                recorder.record_cohorts(_part(record, trials))
+            elif isinstance(failed[0], DivergedError):
+                recorder.end_diverged(failed[0], round=round)
+            else:  # the algorithm itself is wrong
+                raise failed[0]
 
-    def _evaluate(self, states: States, round: int, record: Record | None) -> list[Row]:
+    def _evaluate(self, states: list[State], round: int, record: Record | None) -> list[Row]:
         measured, seconds = self.engine.measure(states), self._seconds()
         new: list[Row] = []
-        for lanes, book in self._open():
-            about = None if record is None else _part(record, lanes)
-            new.extend(book.evaluated(round, seconds, _part(measured, lanes), about))
+        for trials, recorder in self._active():
+            own = None if record is None else _part(record, trials)
+            new.extend(recorder.record_evaluation(round, seconds, _part(measured, trials), own))
         return new
 
-    def _checkpoint(self, states: States, round: int) -> None:
-        began, joined = time.monotonic(), self.engine.join(states)
-        for lanes, book in self._open():
-            book.checkpoint(_part(joined, lanes), round=round, seconds=self._seconds())
-        self.pace.written(time.monotonic() - began)
+    def _checkpoint(self, states: list[State], round: int) -> None:
+        started = time.monotonic()
+        for trials, recorder in self._active():
+            recorder.checkpoint(self.engine.named_parts(states, trials), round=round, seconds=self._seconds())
+        self.timer.written(time.monotonic() - started)
 
-    def _tell(self, round: int, new: list[Row]) -> None:
+    def _report(self, round: int, new: list[Row]) -> None:
         if self.on_progress:
             pace = self.timed_seconds / self.timed_rounds if self.timed_rounds else None
             left = None if pace is None else (self.rounds - round) * pace
             self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed))
 
     def _time(self, num_rounds: int, seconds: float) -> None:
-        """Blocks of a length are timed from the second on: the first was compiled."""
+        """Time blocks of a length from the second one on: the first includes compilation."""
         if num_rounds in self.compiled:
             self.timed_rounds += num_rounds
             self.timed_seconds += seconds
         self.compiled.add(num_rounds)
 
     def _seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self.began
+        return self.seconds_before + time.monotonic() - self.start_time
 
 
-def _part(tree: Any, lanes: slice) -> Any:
-    return jax.tree.map(lambda leaf: leaf[lanes], tree)
+def _part(tree: Any, trials: slice) -> Any:
+    return jax.tree.map(lambda leaf: leaf[trials], tree)

@@ -1,6 +1,8 @@
-"""The paper's theorems as functions of plain numbers: where FedAvg ends up, how old updates get, how fast FedLaAvg is.
+"""The paper's theorems as functions of plain numbers.
 
-Everything here is float64 arithmetic; nothing trains.
+They give the limit of FedAvg (Theorem 1), the error of FedLaAvg in Example 1 (Theorem 2), the largest staleness
+(Lemma 1), and the convergence bounds and step sizes of FedLaAvg (Theorems 3 and 4, Corollary 1). NumPy and float64
+only; nothing is trained. May import `errors`.
 """
 
 from fedlatest.theory.bounds import PARTS, Bound, Problem, cold_start, staleness_bound, theorem3, theorem4

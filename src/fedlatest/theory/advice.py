@@ -1,4 +1,4 @@
-"""Advice from the theorems: what they promise, which part of the bound is in the way, what to change."""
+"""Advice from the theorems: what they promise, which part of the bound is the largest, and what to change."""
 
 from typing import NamedTuple
 
@@ -6,44 +6,63 @@ from fedlatest.theory.bounds import Bound, Problem, staleness_bound, theorem4
 from fedlatest.theory.steps import StepSize, best_step, needed_rounds, step_size
 
 
-class Setting(NamedTuple):
-    """What the theorems want to know of a federation and a plan."""
+class TrainingSetting(NamedTuple):
+    """The numbers of a federation and of its training that the theorems use."""
 
     num_clients: int
+    """N."""
     cohort_size: int
+    """K."""
     smallest_e: int
+    """E of Assumption 4: every client is available at least once in any E rounds."""
     rounds: int
+    """R, or T with one local step."""
     num_local_steps: int = 1
+    """C."""
 
 
 class Advice(NamedTuple):
-    """Numbers and words; the bound is None where G, sigma or B are not known, or the step is beyond the theorem."""
+    """Numbers and sentences; the bounds are None if G, sigma or B are unknown."""
 
     staleness: int
+    """I of Lemma 1."""
     needed_rounds: int
-    """For the speed-up; the step and the bound hold with fewer."""
+    """Rounds from which the speed-up is promised; the step and the bound hold with fewer."""
     step: StepSize
     bound: Bound | None
-    """With the theorem's step."""
+    """The bound with the theorem's step."""
     best_step: float | None
     best_bound: Bound | None
-    """With the step that makes it smallest."""
-    words: list[str]
+    """The bound with the step that makes it smallest."""
+    sentences: list[str]
 
 
 def advise(
-    setting: Setting, *, smoothness: float, problem: Problem | None = None, learning_rate: float | None = None
+    setting: TrainingSetting,
+    *,
+    smoothness: float,
+    problem: Problem | None = None,
+    learning_rate: float | None = None,
 ) -> Advice:
-    """What Lemma 1, Theorem 4 and its step size say; `problem` adds the bound, `learning_rate` is the user's own step.
+    """Apply Lemma 1, Theorem 4 and its step size to a setting.
 
-    >>> advise(Setting(1000, 100, 101, 4000), smoothness=1).needed_rounds
+    >>> advise(TrainingSetting(1000, 100, 101, 4000), smoothness=1).needed_rounds
     31939005
+
+    Args:
+        setting: The federation and its training.
+        smoothness: L.
+        problem: The constants of the problem, needed for the bound.
+        learning_rate: The user's own step, to be compared with the theorem's.
+
+    Raises:
+        ConfigError: If a number is outside the range that the theorems allow.
     """
-    about = {"num_clients": setting.num_clients, "cohort_size": setting.cohort_size}
-    staleness = staleness_bound(**about, smallest_e=setting.smallest_e)
-    needed = needed_rounds(**about, smallest_e=setting.smallest_e)
+    clients = {"num_clients": setting.num_clients, "cohort_size": setting.cohort_size}
+    staleness = staleness_bound(**clients, smallest_e=setting.smallest_e)
+    needed = needed_rounds(**clients, smallest_e=setting.smallest_e)
     step = step_size(
-        **about,
+        **clients,
         smallest_e=setting.smallest_e,
         rounds=setting.rounds,
         smoothness=smoothness,
@@ -60,14 +79,14 @@ def advise(
             num_local_steps=setting.num_local_steps,
         )
         best_bound = _bound(setting, problem, staleness, best)
-    words = [_on_rounds(setting, needed, step), *_on_the_step(step, learning_rate, smoothness)]
+    sentences = [_about_rounds(setting, needed, step), *_about_step(step, learning_rate, smoothness)]
     if bound is not None and problem is not None and best is not None and best_bound is not None:
-        words += _on_the_bound(setting, problem, bound, best, best_bound, step.learning_rate)
-    words.append(_on_participants(setting, staleness))
-    return Advice(staleness, needed, step, bound, best, best_bound, words)
+        sentences += _about_bound(setting, problem, bound, best, best_bound, step.learning_rate)
+    sentences.append(_about_cohort_size(setting, staleness))
+    return Advice(staleness, needed, step, bound, best, best_bound, sentences)
 
 
-def _bound(setting: Setting, problem: Problem, staleness: int, learning_rate: float) -> Bound:
+def _bound(setting: TrainingSetting, problem: Problem, staleness: int, learning_rate: float) -> Bound:
     return theorem4(
         problem,
         num_clients=setting.num_clients,
@@ -78,75 +97,75 @@ def _bound(setting: Setting, problem: Problem, staleness: int, learning_rate: fl
     )
 
 
-def _on_rounds(setting: Setting, needed: int, step: StepSize) -> str:
+def _about_rounds(setting: TrainingSetting, needed: int, step: StepSize) -> str:
     if setting.rounds >= needed:
-        return f"There are enough rounds: the speed-up N^(1/4) is promised from {needed:,} on."
-    few = (
-        f"There are too few rounds: Theorem 4 promises its speed-up N^(1/4) from E N^(3/2) / beta = {needed:,} on, "
-        f"there are {setting.rounds:,}."
+        return f"There are enough rounds: Theorem 4 promises the speed-up N^(1/4) from {needed:,} rounds on."
+    too_few = (
+        "There are too few rounds for the speed-up N^(1/4): Theorem 4 promises it from "
+        f"E N^(3/2) / beta = {needed:,} rounds on, and there are {setting.rounds:,}."
     )
     if not step.allowed:
-        return few
+        return too_few
     return (
-        f"{few} Its step size and its bound hold all the same; what it does not promise is that more clients make "
-        "training faster. (Nor do the paper's own experiments meet this condition.)"
+        f"{too_few} Its step size and its bound still hold, but the theorem does not promise that more clients make "
+        "training faster. (The paper's own experiments do not meet this condition either.)"
     )
 
 
-def _on_the_step(step: StepSize, learning_rate: float | None, smoothness: float) -> list[str]:
-    said = []
+def _about_step(step: StepSize, learning_rate: float | None, smoothness: float) -> list[str]:
+    sentences = []
     if not step.allowed:
-        said.append(
-            f"The formula's step {step.formula:.3g} is above 1/(4L) = {step.limit:.3g}, which the theorem asks for, so "
-            "that is taken: with more rounds it comes down by itself."
+        sentences.append(
+            f"The formula's step {step.formula:.3g} is above 1/(4L) = {step.limit:.3g}, the largest step that the "
+            "theorem allows, so 1/(4L) is used. With more rounds the formula's step becomes smaller."
         )
     if learning_rate is None:
-        return said
+        return sentences
     if learning_rate >= 1 / (2 * smoothness):
-        said.append(
-            f"Your step {learning_rate:.3g} is not below 1/(2L) = {1 / (2 * smoothness):.3g}: Theorems 3 and 4 say "
-            "nothing about it, a step may climb."
+        sentences.append(
+            f"Your step {learning_rate:.3g} is not below 1/(2L) = {1 / (2 * smoothness):.3g}: Theorems 3 and 4 do not "
+            "apply to it, because a step may increase the objective."
         )
-    else:
-        ratio = learning_rate / step.learning_rate
-        said.append(
-            f"Your step {learning_rate:.3g} is {ratio:.3g} times the theorem's. The theorem prepares for the worst; "
-            "larger steps often do well. Curves that swing with the availability say that a step is too large."
-            if ratio > 1
-            else f"Your step {learning_rate:.3g} is {ratio:.3g} times the theorem's: it could be larger."
-        )
-    return said
+        return sentences
+    ratio = learning_rate / step.learning_rate
+    sentences.append(
+        f"Your step {learning_rate:.3g} is {ratio:.3g} times the theorem's. The theorem covers the worst case; larger "
+        "steps often work well. If the curves oscillate with the availability, the step is too large."
+        if ratio > 1
+        else f"Your step {learning_rate:.3g} is {ratio:.3g} times the theorem's: it could be larger."
+    )
+    return sentences
 
 
-def _on_the_bound(
-    setting: Setting, problem: Problem, bound: Bound, best: float, best_bound: Bound, taken: float
+def _about_bound(
+    setting: TrainingSetting, problem: Problem, bound: Bound, best: float, best_bound: Bound, used_step: float
 ) -> list[str]:
     if bound.total == 0:
         return ["The bound is 0: with these constants there is nothing to learn."]
     share = getattr(bound, bound.dominant) / bound.total
     remedies = {
-        "staleness": "smaller steps, more participants a round or shorter absences bring it down",
-        "variance": "larger batches, more clients or smaller steps bring it down",
-        "distance": "more rounds, or larger steps within the limit, bring it down",
+        "staleness": "smaller steps, larger cohorts or shorter absences reduce it",
+        "variance": "larger batches, more clients or smaller steps reduce it",
+        "distance": "more rounds, or larger steps within the limit, reduce it",
     }
-    said = [f"Of the bound, {bound.dominant} is {100 * share:.0f}%: {remedies[bound.dominant]}."]
+    sentences = [f"The largest part of the bound is {bound.dominant}, {100 * share:.0f}%: {remedies[bound.dominant]}."]
     if best_bound.total < 0.95 * bound.total:
-        more = "smaller" if best < taken else "larger"
-        said.append(
-            f"With these constants a {more} step, {best:.3g}, makes it smallest: {best_bound.total:.3g} in place of "
-            f"{bound.total:.3g}."
+        direction = "smaller" if best < used_step else "larger"
+        sentences.append(
+            f"With these constants the bound is smallest with a {direction} step, {best:.3g}: {best_bound.total:.3g} "
+            f"instead of {bound.total:.3g}."
         )
     if min(bound.total, best_bound.total) > problem.gradient**2:
-        said.append(
-            f"The bound is above G^2 = {problem.gradient**2:.3g}, which Assumption 3 gives for nothing: over "
-            f"{setting.rounds:,} rounds the theorem proves no progress. That is about the proof, not about the run."
+        sentences.append(
+            f"The bound is above G^2 = {problem.gradient**2:.3g}, which Assumption 3 already guarantees: for "
+            f"{setting.rounds:,} rounds the theorem proves no progress. This is a limit of the proof, not of the run."
         )
-    return said
+    return sentences
 
 
-def _on_participants(setting: Setting, staleness: int) -> str:
+def _about_cohort_size(setting: TrainingSetting, staleness: int) -> str:
     if setting.cohort_size == setting.num_clients:
-        return f"Everybody may take part in every round; staleness comes from absence alone (I = {staleness})."
-    more = min(2 * setting.cohort_size, setting.num_clients)
-    after = staleness_bound(num_clients=setting.num_clients, cohort_size=more, smallest_e=setting.smallest_e)
-    return f"With {more} participants a round, not {setting.cohort_size}, I falls from {staleness} to {after}."
+        return f"The cohort can contain all clients, so only their absence causes staleness (I = {staleness})."
+    larger = min(2 * setting.cohort_size, setting.num_clients)
+    reduced = staleness_bound(num_clients=setting.num_clients, cohort_size=larger, smallest_e=setting.smallest_e)
+    return f"With {larger} clients per round instead of {setting.cohort_size}, I falls from {staleness} to {reduced}."

@@ -1,4 +1,4 @@
-"""The step size of Corollary 1 and Theorem 4, the rounds it needs, and the step that the bound itself would choose."""
+"""The step size of Corollary 1 and Theorem 4, the rounds that it needs, and the step that minimises the bound."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class StepSize(NamedTuple):
-    """A step, and what the theorem asks of it."""
+    """The step size of a theorem, and its upper limit."""
 
     formula: float
     """beta^(1/2) N^(1/4) / (2 L C E^(1/2) R^(1/2))."""
@@ -19,12 +19,12 @@ class StepSize(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Whether the formula's step is within the limit; if not, there are too few rounds for it."""
+        """Whether the formula's step is within the limit; if not, there are too few rounds."""
         return self.formula <= self.limit
 
     @property
     def learning_rate(self) -> float:
-        """The formula's step, or the limit where it is above."""
+        """The smaller of the formula's step and the limit."""
         return min(self.formula, self.limit)
 
 
@@ -37,11 +37,24 @@ def step_size(
     smoothness: float,
     num_local_steps: int = 1,
 ) -> StepSize:
-    """The step of Theorem 4; with one local step, Corollary 1's.
+    """Return the step size of Theorem 4, which with one local step is that of Corollary 1.
+
+        gamma = beta^(1/2) N^(1/4) / (2 L C E^(1/2) R^(1/2))        with beta = K / N
 
     >>> step = step_size(num_clients=16, cohort_size=4, smallest_e=4, rounds=100, smoothness=1)
     >>> step.formula, step.allowed                # sqrt(1/4) * 2 / (2 * 2 * 10)
     (0.025, True)
+
+    Args:
+        num_clients: N.
+        cohort_size: K.
+        smallest_e: E of Assumption 4.
+        rounds: R, or T with one local step.
+        smoothness: L.
+        num_local_steps: C.
+
+    Raises:
+        ConfigError: If a number is out of range.
     """
     check_clients(num_clients, cohort_size)
     check_e(smallest_e)
@@ -55,12 +68,21 @@ def step_size(
 
 
 def needed_rounds(*, num_clients: int, cohort_size: int, smallest_e: int) -> int:
-    """E N^(3/2) / beta: from so many rounds on, Corollary 1 and Theorem 4 promise the speed-up N^(1/4).
+    """Return E N^(3/2) / beta, the rounds from which Corollary 1 and Theorem 4 promise the speed-up N^(1/4).
 
-    With fewer the bound still holds; its term E G^2 N^(1/2) / (beta T), which grows with N, then is not negligible.
+    With fewer rounds the bound still holds, but its term E G^2 N^(1/2) / (beta T), which grows with N, is not
+    negligible.
 
     >>> needed_rounds(num_clients=16, cohort_size=4, smallest_e=4)
     1024
+
+    Args:
+        num_clients: N.
+        cohort_size: K; beta = K / N.
+        smallest_e: E of Assumption 4.
+
+    Raises:
+        ConfigError: If a number is out of range.
     """
     check_clients(num_clients, cohort_size)
     check_e(smallest_e)
@@ -68,9 +90,16 @@ def needed_rounds(*, num_clients: int, cohort_size: int, smallest_e: int) -> int
 
 
 def best_step(problem: Problem, *, num_clients: int, staleness: int, rounds: int, num_local_steps: int = 1) -> float:
-    """The step below 1 / (4 L) for which Theorem 4's bound is smallest, by golden-section search over its logarithm.
+    """Return the step below 1 / (4 L) that minimises Theorem 4's bound, by golden-section search over its logarithm.
 
-    The bound is a sum of powers of the step, rising ones and one that falls, so it has one minimum.
+    As a function of the step the bound is the sum of increasing terms and one decreasing power, so it has one minimum.
+
+    Args:
+        problem: L, G, sigma and B.
+        num_clients: N.
+        staleness: I.
+        rounds: R.
+        num_local_steps: C.
     """
 
     def bound(log_step: float) -> float:

@@ -1,7 +1,8 @@
-// Line charts. A chart is drawn whole on every change: a few dozen paths take a few milliseconds.
+// Line charts. Every change redraws the whole chart: a few dozen paths take a few milliseconds.
 //
-// A series is {key, label, colour, dash, width, x, y} with, if wanted, low and high (a band), lines (drawn in place of
-// y), published ({x, y}, drawn behind) and front (drawn last). A mark is {x or y, label}: a line across the plot.
+// A series is {key, label, colour, dash, width, x, y}, optionally with low and high (a band), lines (drawn instead of
+// y), published ({x, y}, drawn behind the line) and front (drawn last). A mark is {x or y, label}: a line across the
+// plot.
 
 class LineChart {
   constructor(box, options) {
@@ -9,16 +10,16 @@ class LineChart {
     this.series = [];
     this.marks = [];
     this.log = false;
-    this.domain = null; // the stretch of x that is shown; null for all
-    this.at = null; // which of this.stops the crosshair is on
-    this.pointed = null;
+    this.domain = null; // the visible range of x; null for all
+    this.at = null; // index into this.stops of the crosshair's position
+    this.highlighted = null; // key of the highlighted series
     this.plot = html("div", {
       class: "plot", tabindex: "0", role: "application", "aria-roledescription": "chart",
       "aria-label": options.label, "aria-describedby": "keys",
     });
     this.tip = html("div", { class: "tip", hidden: "" });
     box.append(this.plot, this.tip);
-    this.listen();
+    this.addListeners();
     redrawOnResize(this);
   }
 
@@ -29,7 +30,7 @@ class LineChart {
     this.draw();
   }
 
-  /** Show a stretch of x; null for everything. */
+  /** Show a range of x; null for all. */
   zoom(domain) {
     const [first, last] = this.full;
     if (domain) domain = [Math.max(first, domain[0]), Math.min(last, domain[1])];
@@ -40,9 +41,9 @@ class LineChart {
     if (this.onzoom) this.onzoom(this.domain || this.full);
   }
 
-  /** Let one series stand out. */
-  point(key) {
-    this.pointed = key;
+  /** Highlight one series by fading the others; null for none. */
+  highlight(key) {
+    this.highlighted = key;
     for (const part of this.plot.querySelectorAll("[data-key]")) {
       part.classList.toggle("faded", key !== null && part.dataset.key !== String(key));
     }
@@ -53,49 +54,49 @@ class LineChart {
     const width = Math.max(280, this.width);
     const [least, most] = this.options.height;
     const height = Math.round(Math.min(most, Math.max(least, 0.45 * width)));
-    this.measure();
+    this.computeRanges();
     const ticksY = this.log ? logTicks(...this.rangeY) : ticks(...this.rangeY, height / 60);
-    const left = 32 + 7.2 * Math.max(2, ...ticksY.map((tick) => tick.words.length));
+    const left = 32 + 7.2 * Math.max(2, ...ticksY.map((tick) => tick.text.length));
     this.frame = { left, right: width - 16, top: 12, bottom: height - 44 };
-    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
-    this.axes(picture, ticksY, width, height);
-    const inside = this.clip(picture);
-    for (const one of this.series) this.behind(inside, one);
-    for (const one of this.series) if (!one.front) this.line(inside, one);
-    for (const one of this.series) if (one.front) this.line(inside, one);
-    for (const mark of this.marks) this.mark(picture, mark);
+    const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
+    this.drawAxes(image, ticksY, width, height);
+    const inside = this.clip(image);
+    for (const one of this.series) this.drawBackground(inside, one);
+    for (const one of this.series) if (!one.front) this.drawLine(inside, one);
+    for (const one of this.series) if (one.front) this.drawLine(inside, one);
+    for (const mark of this.marks) this.drawMark(image, mark);
     if (!this.stops.length) {
       const middle = { x: width / 2, y: height / 2, "text-anchor": "middle", class: "nothing" };
-      svg("text", middle, picture, "Nothing is chosen.");
+      svg("text", middle, image, "No data to show.");
     }
-    this.layer = svg("g", {}, picture);
-    this.plot.replaceChildren(picture);
-    this.point(this.pointed);
-    this.crosshair(false);
+    this.layer = svg("g", {}, image);
+    this.plot.replaceChildren(image);
+    this.highlight(this.highlighted);
+    this.drawCrosshair(false);
   }
 
-  /** What there is to show: the stretch of x, the range of y in it, and where the crosshair can stop. */
-  measure() {
-    const everywhere = this.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]).filter((x) => x !== undefined);
-    this.full = everywhere.length ? [Math.min(...everywhere), Math.max(...everywhere)] : [0, 1];
+  /** Compute the range of x, the range of y within it, and the positions at which the crosshair can stop. */
+  computeRanges() {
+    const ends = this.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]).filter((x) => x !== undefined);
+    this.full = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
     const [first, last] = this.domain || this.full;
     this.rangeX = first === last ? [first - 1, last + 1] : [first, last];
     let low = Infinity, high = -Infinity;
-    const take = (x, y) => x.forEach((at, i) => {
+    const include = (x, y) => x.forEach((at, i) => {
       if (at < first || at > last || y[i] === null || (this.log && y[i] <= 0)) return;
       low = Math.min(low, y[i]);
       high = Math.max(high, y[i]);
     });
     for (const one of this.series) {
-      for (const y of [...(one.lines || [one.y]), one.low, one.high]) if (y) take(one.x, y);
-      if (one.published) take(one.published.x, one.published.y);
+      for (const y of [...(one.lines || [one.y]), one.low, one.high]) if (y) include(one.x, y);
+      if (one.published) include(one.published.x, one.published.y);
     }
     for (const mark of this.marks) if ("y" in mark) [low, high] = [Math.min(low, mark.y), Math.max(high, mark.y)];
     if (this.options.zero && !this.log) low = Math.min(low, 0);
     if (low > high) [low, high] = this.log ? [0.1, 1] : [0, 1];
-    const room = this.log ? Math.log(high / low) || 1 : high - low || Math.abs(high) || 1;
-    if (this.log) this.rangeY = [low * Math.exp(-0.04 * room), high * Math.exp(0.04 * room)];
-    else this.rangeY = [this.options.zero && low === 0 ? 0 : low - 0.04 * room, high + 0.04 * room];
+    const extent = this.log ? Math.log(high / low) || 1 : high - low || Math.abs(high) || 1;
+    if (this.log) this.rangeY = [low * Math.exp(-0.04 * extent), high * Math.exp(0.04 * extent)];
+    else this.rangeY = [this.options.zero && low === 0 ? 0 : low - 0.04 * extent, high + 0.04 * extent];
     const stops = new Set(this.series.flatMap((one) => one.x.filter((x) => x >= first && x <= last)));
     this.stops = [...stops].sort((a, b) => a - b);
   }
@@ -111,37 +112,39 @@ class LineChart {
     return this.frame.bottom - ((scale(y) - low) / (high - low)) * (this.frame.bottom - this.frame.top);
   }
 
-  axes(picture, ticksY, width, height) {
+  drawAxes(image, ticksY, width, height) {
     const { left, right, top, bottom } = this.frame;
-    for (const { value, words } of ticksY) {
+    for (const { value, text } of ticksY) {
       const y = this.py(value);
-      svg("path", { d: `M${left} ${y}H${right}`, class: "grid" }, picture);
-      svg("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "tick-y" }, picture, words);
+      svg("path", { d: `M${left} ${y}H${right}`, class: "grid" }, image);
+      svg("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "tick-y" }, image, text);
     }
-    for (const { value, words } of ticks(...this.rangeX, (right - left) / 90, this.options.formatX)) {
-      if (!this.options.fractions && !Number.isInteger(value)) continue; // there is no half of a round
+    for (const { value, text } of ticks(...this.rangeX, (right - left) / 90, this.options.formatX)) {
+      if (!this.options.fractions && !Number.isInteger(value)) continue; // rounds are integers
       const x = this.px(value);
-      svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, picture);
+      svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, image);
       const anchor = x > width - 30 ? "end" : "middle";
-      svg("text", { x, y: bottom + 19, "text-anchor": anchor, class: "tick-x" }, picture, words);
+      svg("text", { x, y: bottom + 19, "text-anchor": anchor, class: "tick-x" }, image, text);
     }
-    svg("path", { d: `M${left} ${bottom}H${right}`, class: "axis" }, picture);
-    const under = { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" };
-    svg("text", under, picture, this.options.x);
+    svg("path", { d: `M${left} ${bottom}H${right}`, class: "axis" }, image);
+    const titleX = { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" };
+    svg("text", titleX, image, this.options.x);
     const middle = (top + bottom) / 2;
-    const turned = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
-    svg("text", turned, picture, this.options.y + (this.log ? " (log)" : ""));
+    const titleY = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
+    svg("text", titleY, image, this.options.y + (this.log ? " (log)" : ""));
   }
 
-  clip(picture) {
+  /** Add a group whose content is clipped to the plot area. */
+  clip(image) {
     const id = `clip-${LineChart.count++}`;
     const { left, right, top, bottom } = this.frame;
-    const path = svg("clipPath", { id }, picture);
+    const path = svg("clipPath", { id }, image);
     svg("rect", { x: left - 1, y: top - 6, width: right - left + 4, height: bottom - top + 8 }, path);
-    return svg("g", { "clip-path": `url(#${id})` }, picture);
+    return svg("g", { "clip-path": `url(#${id})` }, image);
   }
 
-  behind(inside, one) {
+  /** Draw the band over seeds and the published curve. */
+  drawBackground(inside, one) {
     const key = { "data-key": one.key };
     if (one.low) svg("path", { ...key, d: this.band(one), class: "band", fill: one.colour }, inside);
     if (one.published) {
@@ -150,7 +153,7 @@ class LineChart {
     }
   }
 
-  line(inside, one) {
+  drawLine(inside, one) {
     for (const y of one.lines || [one.y]) {
       const single = y.filter((value) => value !== null).length === 1;
       const width = single ? 7 : one.lines ? 1.2 : one.width || 2;
@@ -161,7 +164,7 @@ class LineChart {
     }
   }
 
-  /** SVG path of the points that can be shown; what is missing leaves a gap. */
+  /** Return the SVG path of a curve; missing values, and on a log scale values up to 0, leave a gap. */
   path(x, y) {
     let d = "", open = false;
     for (let i = 0; i < x.length; i++) {
@@ -173,42 +176,43 @@ class LineChart {
     return d;
   }
 
-  /** SVG path around the points between low and high, a closed piece for every stretch without gaps. */
+  /** Return the SVG path of the band between low and high, with one closed part per range without gaps. */
   band({ x, low, high }) {
     const shown = x.map((_, i) => low[i] !== null && high[i] !== null && !(this.log && low[i] <= 0));
     const at = (i, y) => `${this.px(x[i]).toFixed(1)} ${this.py(y[i]).toFixed(1)}`;
-    let d = "", there = [], back = [];
+    let d = "", upper = [], lower = [];
     for (let i = 0; i <= x.length; i++) {
       if (shown[i]) {
-        there.push(at(i, high));
-        back.unshift(at(i, low));
-      } else if (there.length) {
-        d += `M${[...there, ...back].join("L")}Z`;
-        there = [];
-        back = [];
+        upper.push(at(i, high));
+        lower.unshift(at(i, low));
+      } else if (upper.length) {
+        d += `M${[...upper, ...lower].join("L")}Z`;
+        upper = [];
+        lower = [];
       }
     }
     return d;
   }
 
-  mark(picture, mark) {
+  drawMark(image, mark) {
     const { left, right, top, bottom } = this.frame;
     if ("y" in mark) {
       const y = this.py(mark.y);
       if (!(y >= top && y <= bottom)) return;
-      svg("path", { d: `M${left} ${y}H${right}`, class: "mark", stroke: mark.colour || null }, picture);
-      svg("text", { x: right, y: y - 6, "text-anchor": "end" }, picture, mark.label);
+      svg("path", { d: `M${left} ${y}H${right}`, class: "mark", stroke: mark.colour || null }, image);
+      svg("text", { x: right, y: y - 6, "text-anchor": "end" }, image, mark.label);
     } else {
-      const x = this.px(mark.x), late = x > (left + right) / 2;
-      if (x > right) svg("text", { x: right, y: top + 10, "text-anchor": "end" }, picture, `${mark.label} →`);
+      const x = this.px(mark.x), isRight = x > (left + right) / 2;
+      if (x > right) svg("text", { x: right, y: top + 10, "text-anchor": "end" }, image, `${mark.label} →`);
       if (!(x >= left && x <= right)) return;
-      svg("path", { d: `M${x} ${top}V${bottom}`, class: "mark", stroke: mark.colour || null }, picture);
-      svg("text", { x: x + (late ? -6 : 6), y: top + 10, "text-anchor": late ? "end" : "start" }, picture, mark.label);
+      svg("path", { d: `M${x} ${top}V${bottom}`, class: "mark", stroke: mark.colour || null }, image);
+      const place = { x: x + (isRight ? -6 : 6), y: top + 10, "text-anchor": isRight ? "end" : "start" };
+      svg("text", place, image, mark.label);
     }
   }
 
-  /** What is under the crosshair, largest first. */
-  reading() {
+  /** Return the values at the crosshair, largest first. */
+  valuesAtCrosshair() {
     const x = this.stops[this.at];
     const rows = [];
     for (const one of this.series) {
@@ -220,20 +224,21 @@ class LineChart {
     return { x, rows: rows.sort((a, b) => b.y - a.y) };
   }
 
-  /** The series nearest to the pointer at the crosshair, if it is near at all. */
-  under(event) {
+  /** Return the key of the series within 16 pixels of the pointer, or null. */
+  seriesAt(event) {
     if (this.at === null) return null;
     const y = event.clientY - this.plot.getBoundingClientRect().top;
-    const away = (row) => Math.abs(this.py(row.y) - y);
-    const [closest] = this.reading().rows.sort((a, b) => away(a) - away(b));
-    return closest && away(closest) < 16 ? closest.one.key : null;
+    const distance = (row) => Math.abs(this.py(row.y) - y);
+    const [closest] = this.valuesAtCrosshair().rows.sort((a, b) => distance(a) - distance(b));
+    return closest && distance(closest) < 16 ? closest.one.key : null;
   }
 
-  crosshair(aloud) {
+  /** Draw the crosshair and the tooltip, and announce the values to screen readers if asked to. */
+  drawCrosshair(announced) {
     this.layer.replaceChildren();
     this.tip.hidden = this.at === null;
     if (this.at === null) return;
-    const { x, rows } = this.reading(), { formatX, formatY } = this.options;
+    const { x, rows } = this.valuesAtCrosshair(), { formatX, formatY } = this.options;
     const at = this.px(x);
     svg("path", { d: `M${at} ${this.frame.top}V${this.frame.bottom}`, class: "cursor" }, this.layer);
     for (const { one, y } of rows) {
@@ -248,30 +253,31 @@ class LineChart {
       ].filter(Boolean).join("\n")))));
     this.tip.replaceChildren(html("b", {}, title), table);
     place(this.tip, this.plot, at, 16);
-    if (aloud) announce(`${title}: ${rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join(", ") || "nothing"}`);
+    const values = rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join(", ");
+    if (announced) announce(`${title}: ${values || "no values"}`);
   }
 
-  listen() {
+  addListeners() {
     let start = null;
-    const where = (event) => {
+    const roundAt = (event) => {
       const { left, right } = this.frame, [first, last] = this.rangeX;
       const at = event.clientX - this.plot.getBoundingClientRect().left;
       return first + ((Math.min(right, Math.max(left, at)) - left) / (right - left)) * (last - first);
     };
-    const look = (event) => {
-      this.at = this.stops.length ? nearest(this.stops, where(event)) : null;
-      this.crosshair(false);
-      if (this.options.highlight) this.point(this.under(event));
+    const showValues = (event) => {
+      this.at = this.stops.length ? nearest(this.stops, roundAt(event)) : null;
+      this.drawCrosshair(false);
+      if (this.options.highlight) this.highlight(this.seriesAt(event));
     };
     this.plot.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
-      start = { x: where(event), client: event.clientX };
+      start = { x: roundAt(event), client: event.clientX };
       this.plot.setPointerCapture(event.pointerId);
     });
     this.plot.addEventListener("pointermove", (event) => {
-      look(event);
+      showValues(event);
       if (!start) return;
-      const [a, b] = [this.px(start.x), this.px(where(event))].sort((p, q) => p - q);
+      const [a, b] = [this.px(start.x), this.px(roundAt(event))].sort((p, q) => p - q);
       const { top, bottom } = this.frame;
       svg("rect", { x: a, y: top, width: b - a, height: bottom - top, class: "selection" }, this.layer);
     });
@@ -279,48 +285,48 @@ class LineChart {
       const from = start;
       start = null;
       if (!from) return;
-      if (Math.abs(event.clientX - from.client) > 8) this.zoom([from.x, where(event)].sort((p, q) => p - q));
-      else look(event);
+      if (Math.abs(event.clientX - from.client) > 8) this.zoom([from.x, roundAt(event)].sort((p, q) => p - q));
+      else showValues(event);
     });
     this.plot.addEventListener("pointercancel", () => { start = null; });
     const leave = () => {
       this.at = null;
-      this.crosshair(false);
-      this.point(null);
+      this.drawCrosshair(false);
+      this.highlight(null);
     };
     this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") leave(); });
     this.plot.addEventListener("blur", leave);
     this.plot.addEventListener("dblclick", () => this.zoom(null));
-    this.plot.addEventListener("keydown", (event) => this.key(event));
+    this.plot.addEventListener("keydown", (event) => this.handleKey(event));
   }
 
-  key(event) {
+  handleKey(event) {
     const step = event.shiftKey ? 10 : 1, last = this.stops.length - 1;
     const start = { ArrowRight: 0, ArrowLeft: last, Home: 0, End: last }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey || last < 0) return;
     if (start !== undefined) {
       if (this.at === null || event.key === "Home" || event.key === "End") this.at = start;
       else this.at = Math.min(last, Math.max(0, this.at + (event.key === "ArrowRight" ? step : -step)));
-      this.crosshair(true);
+      this.drawCrosshair(true);
     } else if (event.key === "+" || event.key === "=" || event.key === "-") {
-      this.closer(event.key === "-" ? 2 : 0.5);
+      this.zoomAtCrosshair(event.key === "-" ? 2 : 0.5);
     } else if (event.key === "0") {
       this.zoom(null);
-      announce("everything is shown");
+      announce("all values are shown");
     } else if (event.key === "Escape") {
       this.at = null;
-      this.crosshair(false);
+      this.drawCrosshair(false);
     } else return;
     event.preventDefault();
   }
 
-  /** Zoom about the crosshair, which stays where it is. */
-  closer(factor) {
+  /** Zoom around the crosshair, which stays at its position. */
+  zoomAtCrosshair(factor) {
     const [first, last] = this.domain || this.full;
     const x = this.at === null ? (first + last) / 2 : this.stops[this.at];
     this.zoom([x - factor * (x - first), x + factor * (last - x)]);
     if (this.stops.length) this.at = nearest(this.stops, x);
-    this.crosshair(false);
+    this.drawCrosshair(false);
     const [from, to] = this.domain || this.full;
     announce(`${this.options.x} ${this.options.formatX(from)} to ${this.options.formatX(to)}`);
   }

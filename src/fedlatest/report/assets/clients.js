@@ -1,12 +1,12 @@
-// What happened to the clients: when they were available, how stale they grew, how often they took part.
+// The sections about clients: availability, staleness and participation.
 
 function availability() {
   const scale = (most) => html("span", { class: "scale-note" }, "0%", html("span", { class: "scale" }), percent(most));
   const show = (run) => {
     const map = DATA.maps[run.map.number], { took_part: tookPart, most } = run.map;
     const available = titled("Available", scale(1)), participated = titled("Took part", scale(most));
-    const why = run.status === "diverged" ? "diverged" : "is still running";
-    const unknown = `Who took part is known when a run is finished; this one ${why}.`;
+    const status = run.status === "diverged" ? "diverged" : "is still running";
+    const unknown = `Participation is known after a run is finished; this run ${status}.`;
     within("availability", "content").replaceChildren(
       html("div", { class: "pair" }, available, tookPart ? participated : caption(unknown)));
     new HeatMap(available.lastChild, "Availability of clients over rounds").show(map, map.available, 1, "available");
@@ -14,68 +14,71 @@ function availability() {
     new HeatMap(participated.lastChild, "Participation of clients over rounds").show(map, tookPart, most, "took part");
   };
   return () => {
-    const runs = inSetting().filter((run) => run.map);
-    if (runs.length) chooseRun("availability", runs, show);
-    else leaveOut("availability", "No run here noted who its clients are.");
+    const runs = runsInSetting().filter((run) => run.map);
+    if (runs.length) addRunList("availability", runs, show);
+    else showSentence("availability", "No run in this setting recorded the availability of its clients.");
   };
 }
 
 function staleness() {
-  const over = (box, label, axes) => new LineChart(box.lastChild, { label, zero: true, height: [220, 300], ...axes });
+  const addChart = (box, label, axes) => {
+    return new LineChart(box.lastChild, { label, zero: true, height: [220, 300], ...axes });
+  };
   return () => {
-    const runs = inSetting().filter((run) => run.staleness && run.staleness.rounds.length), hidden = new Set();
-    if (!runs.length) return leaveOut("staleness", "No run here has clients that could grow stale.");
-    const titles = ["Mean over clients", "Largest over clients", "How stale, over all clients and rounds"];
-    const boxes = titles.map((words) => titled(words));
-    const rest = runs.filter((run) => !run.staleness.ages).map((run) => run.label).join(", ");
-    const without = rest ? [caption(`Without ${rest}: who took part is known when a run is finished.`)] : [];
+    const runs = runsInSetting().filter((run) => run.staleness && run.staleness.rounds.length), hidden = new Set();
+    if (!runs.length) return showSentence("staleness", "No run in this setting has clients.");
+    const titles = ["Mean over clients", "Largest over clients", "Distribution over all clients and rounds"];
+    const boxes = titles.map((title) => titled(title));
+    const missing = runs.filter((run) => !run.staleness.values).map((run) => run.label).join(", ");
+    const note = `The distribution is not shown for ${missing}: participation is known after a run is finished.`;
     const pair = html("div", { class: "pair" }, boxes[0], boxes[1]);
-    within("staleness", "content").replaceChildren(pair, boxes[2], ...without);
-    const mean = over(boxes[0], "Mean staleness over rounds", { x: "round", y: "mean staleness" });
-    const largest = over(boxes[1], "Largest staleness over rounds", { x: "round", y: "largest staleness" });
-    const spread = over(boxes[2], "Share of clients and rounds by staleness", {
-      x: "staleness", y: "share at least so stale", formatY: percent,
+    within("staleness", "content").replaceChildren(pair, boxes[2], ...(missing ? [caption(note)] : []));
+    const mean = addChart(boxes[0], "Mean staleness over rounds", { x: "round", y: "mean staleness" });
+    const largest = addChart(boxes[1], "Largest staleness over rounds", { x: "round", y: "largest staleness" });
+    const distribution = addChart(boxes[2], "Share of clients and rounds by staleness", {
+      x: "staleness", y: "share with at least this staleness", formatY: percent,
     });
-    const draw = () => drawStaleness(runs.filter((run) => !hidden.has(run.key)), mean, largest, spread);
-    const point = (key) => [mean, largest, spread].forEach((chart) => chart.point(key));
-    legend(within("staleness", "legend"), runs, hidden, draw, point);
+    const draw = () => drawStaleness(runs.filter((run) => !hidden.has(run.key)), mean, largest, distribution);
+    const highlight = (key) => [mean, largest, distribution].forEach((chart) => chart.highlight(key));
+    legend(within("staleness", "legend"), runs, hidden, draw, highlight);
     draw();
   };
 }
 
-function drawStaleness(runs, mean, largest, spread) {
+function drawStaleness(runs, mean, largest, distribution) {
   const bounds = [...new Set(runs.map((run) => run.staleness.bound).filter(isNumber))];
   const marks = (axis) => bounds.map((bound) => ({ [axis]: bound, label: `Lemma 1: ${whole(bound)}` }));
   const lines = (x, y) => runs.filter((run) => run.staleness[x])
-    .map((run) => ({ ...look(run), x: run.staleness[x], y: run.staleness[y] }));
+    .map((run) => ({ ...lineStyle(run), x: run.staleness[x], y: run.staleness[y] }));
   mean.show({ series: lines("rounds", "mean"), keepZoom: true });
   largest.show({ series: lines("rounds", "max"), marks: marks("y"), keepZoom: true });
-  spread.show({ series: lines("ages", "at_least"), marks: marks("x"), keepZoom: true });
+  distribution.show({ series: lines("values", "at_least"), marks: marks("x"), keepZoom: true });
 }
 
 function participation() {
   return () => {
-    const runs = inSetting().filter((run) => run.participation), hidden = new Set();
-    const unknown = "No run here has clients whose participation is known (it is when a run is finished).";
-    if (!runs.length) return leaveOut("participation", unknown);
-    const box = titled("Share of each client, from the least to the most");
-    within("participation", "content").replaceChildren(box, ...evenness(runs), ...byLabel(runs));
+    const runs = runsInSetting().filter((run) => run.participation), hidden = new Set();
+    const unknown = "No run in this setting has a known participation (it is known after a run is finished).";
+    if (!runs.length) return showSentence("participation", unknown);
+    const box = titled("Share of each client, in ascending order");
+    within("participation", "content").replaceChildren(box, ...fairnessTable(runs), ...sharesByLabel(runs));
     const chart = new LineChart(box.lastChild, {
-      label: "Participation of clients relative to an equal share", x: "clients up to", y: "times an equal share",
-      zero: true, fractions: true, formatX: percent, height: [220, 320],
+      label: "Participation of clients relative to an equal share", x: "share of clients",
+      y: "multiple of an equal share", zero: true, fractions: true, formatX: percent, height: [220, 320],
     });
     const draw = () => {
       const shown = runs.filter((run) => !hidden.has(run.key));
-      const series = shown.map((run) => ({ ...look(run), x: run.participation.rank, y: run.participation.times_fair }));
-      chart.show({ series, marks: [{ y: 1, label: "equal shares" }], keepZoom: true });
+      const line = ({ participation: { rank, times_fair: times } }) => ({ x: rank, y: times });
+      const series = shown.map((run) => ({ ...lineStyle(run), ...line(run) }));
+      chart.show({ series, marks: [{ y: 1, label: "equal share" }], keepZoom: true });
     };
-    legend(within("participation", "legend"), runs, hidden, draw, (key) => chart.point(key));
+    legend(within("participation", "legend"), runs, hidden, draw, (key) => chart.highlight(key));
     draw();
   };
 }
 
-/** How even participation was, in numbers. */
-function evenness(runs) {
+/** Return a table of Jain's index and of the smallest and largest share per run. */
+function fairnessTable(runs) {
   const cell = (name, content, i) => html(name, { class: i ? "number" : null }, content);
   const row = (name, cells) => html("tr", {}, ...cells.map((content, i) => cell(name, content, i)));
   const body = runs.map((run) => {
@@ -83,17 +86,17 @@ function evenness(runs) {
     const label = html("span", {}, swatch(run.colour, run.dash), run.label);
     return row("td", [label, jain.toFixed(3), `${plain(times[0])} ×`, `${plain(times[times.length - 1])} ×`]);
   });
-  const head = row("th", ["algorithm", "Jain’s index", "least, of an equal share", "most, of an equal share"]);
-  const words = "Jain’s index is 1 when all clients took part equally often, one half when it is as if only every "
-    + "second one did, and 1/N when one client did everything.";
+  const head = row("th", ["algorithm", "Jain’s index", "smallest / equal share", "largest / equal share"]);
+  const text = "Jain’s index is 1 if all clients took part equally often, 1/2 if half of the clients took part equally "
+    + "often and the others never, and 1/N if only one client took part.";
   const table = html("table", {}, html("thead", {}, head), html("tbody", {}, ...body));
-  return [caption(words), html("div", { class: "wide" }, table)];
+  return [caption(text), html("div", { class: "wide" }, table)];
 }
 
-/** Each label's share of participation as a bar, its share of the clients as a stroke. */
-function byLabel(runs) {
+/** Return a chart of each label's share of participation (bar) and of the clients (vertical line). */
+function sharesByLabel(runs) {
   const known = runs.filter((run) => run.participation.by_label);
-  if (!known.length) return [caption("These clients are not known by label.")];
+  if (!known.length) return [caption("The labels of these clients are not known.")];
   const body = html("tbody");
   const show = (key) => {
     const run = known.find((one) => String(one.key) === String(key));
@@ -108,12 +111,12 @@ function byLabel(runs) {
     }));
   };
   show(known[0].key);
-  const column = (words, i) => html("th", { class: i > 1 ? "number" : null }, words);
+  const column = (text, i) => html("th", { class: i > 1 ? "number" : null }, text);
   const head = ["", "", "took part", "clients"].map(column);
   const table = html("table", { class: "bars" }, html("thead", {}, html("tr", {}, ...head)), body);
-  const words = "Bars: the label’s share of all participations. Strokes: the label’s share of the clients, where the "
-    + "bars would end if labels were treated alike.";
-  const pick = list("Run", known.map((run) => [run.key, run.label]), known[0].key, show);
-  return [html("h3", {}, "Share of each label"), caption(words),
-    html("div", { class: "controls" }, pick), html("div", { class: "wide" }, table)];
+  const text = "Bars: the label’s share of all participations. Vertical lines: the label’s share of the clients, where "
+    + "the bars would end if all clients took part equally often.";
+  const runList = list("Run", known.map((run) => [run.key, run.label]), known[0].key, show);
+  return [html("h3", {}, "Share of each label"), caption(text),
+    html("div", { class: "controls" }, runList), html("div", { class: "wide" }, table)];
 }

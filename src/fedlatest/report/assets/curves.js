@@ -1,4 +1,4 @@
-// Curves over rounds: of whole runs, and of every label of one run.
+// The sections Curves (metrics of all runs) and Labels (accuracy per label of one run).
 
 const METRICS = {
   test_accuracy: ["test accuracy", fourDigits],
@@ -12,39 +12,39 @@ function curves() {
   const state = { metric: "test_accuracy", scale: "linear", seeds: "mean", published: "shown" };
   const hidden = new Set(), seedsOff = new Set();
   const chart = new LineChart(within("curves", "chart"), { label: "Curves of the runs over rounds", x: "round" });
-  const again = (keepZoom = true) => {
-    const [words, formatY] = METRICS[state.metric];
-    const shown = inSetting().filter((run) => !hidden.has(run.key));
+  const redraw = (keepZoom = true) => {
+    const [text, formatY] = METRICS[state.metric];
+    const shown = runsInSetting().filter((run) => !hidden.has(run.key));
     const series = shown.map((run) => curve(run, state, seedsOff)).filter(Boolean);
-    chart.show({ series, y: words, formatY, log: state.scale === "log", keepZoom });
+    chart.show({ series, y: text, formatY, log: state.scale === "log", keepZoom });
   };
-  const controls = curveControls(state, seedsOff, again);
+  const controls = curveControls(state, seedsOff, redraw);
   const ranges = rangeControls(within("curves", "ranges"), chart);
   return () => {
-    const runs = inSetting();
+    const runs = runsInSetting();
     hidden.clear();
     seedsOff.clear();
     within("curves", "controls").replaceChildren(...controls(runs));
     const items = runs.map((run) => ({ ...run, label: run.label + (STATUS[run.status] || "") }));
-    legend(within("curves", "legend"), items, hidden, again, (key) => chart.point(key));
-    again(false);
+    legend(within("curves", "legend"), items, hidden, redraw, (key) => chart.highlight(key));
+    redraw(false);
     ranges();
   };
 }
 
-/** A run's line: its mean and band over the seeds that are on, or a line for each. */
+/** Return the series of a run: mean and band over the selected seeds, or one line per seed. */
 function curve(run, { metric, seeds, published }, seedsOff) {
   const rows = run.curves[metric].filter((_, i) => !seedsOff.has(run.seeds[i]));
   if (!rows.length) return null;
-  const theirs = published === "shown" && run.published && run.published[metric];
+  const publishedY = published === "shown" && run.published && run.published[metric];
   return {
-    ...look(run), x: run.rounds, ...overSeeds(rows),
+    ...lineStyle(run), x: run.rounds, ...overSeeds(rows),
     ...(seeds === "each" && { low: undefined, high: undefined, lines: rows }),
-    published: theirs ? { x: run.published.rounds, y: theirs } : null,
+    published: publishedY ? { x: run.published.rounds, y: publishedY } : null,
   };
 }
 
-/** Mean, lowest and highest over rows, column by column; null where no row has a number. */
+/** Return mean, lowest and highest of each column of the rows; null if a column has no number. */
 function overSeeds(rows) {
   const y = [], low = [], high = [];
   for (let i = 0; i < rows[0].length; i++) {
@@ -56,58 +56,58 @@ function overSeeds(rows) {
   return rows.length > 1 ? { y, low, high } : { y };
 }
 
-/** What can be chosen about curves; which of it there is depends on the runs. */
-function curveControls(state, seedsOff, again) {
-  const change = (name) => (value) => { state[name] = value; again(); };
+/** Return a function that returns the controls for some runs. */
+function curveControls(state, seedsOff, redraw) {
+  const change = (name) => (value) => { state[name] = value; redraw(); };
   const scale = choice("Scale", [["linear", "linear"], ["log", "log"]], state.scale, change("scale"));
-  const metrics = Object.entries(METRICS).map(([name, [words]]) => [name, words]);
+  const metrics = Object.entries(METRICS).map(([name, [text]]) => [name, text]);
   const metric = choice("Metric", metrics, state.metric, (value) => {
     state.metric = value;
-    scale.querySelector(`[value=${value.endsWith("loss") ? "log" : "linear"}]`).click(); // what shows each best
+    scale.querySelector(`[value=${value.endsWith("loss") ? "log" : "linear"}]`).click(); // losses on a log scale
   });
   return (runs) => {
     const found = [metric, scale], numbers = [...new Set(runs.flatMap((run) => run.seeds))].sort((a, b) => a - b);
     if (numbers.length > 1) {
-      found.push(choice("Seeds", [["mean", "mean and band"], ["each", "each seed"]], state.seeds, change("seeds")));
-      found.push(seedToggles(numbers, seedsOff, again));
+      found.push(choice("Seeds", [["mean", "mean and range"], ["each", "each seed"]], state.seeds, change("seeds")));
+      found.push(seedToggles(numbers, seedsOff, redraw));
     }
     if (runs.some((run) => run.published)) {
-      const options = [["shown", "published (dashed)"], ["hidden", "ours only"]];
+      const options = [["shown", "published (dashed)"], ["hidden", "runs only"]];
       found.push(choice("Published curves", options, state.published, change("published")));
     }
     return found;
   };
 }
 
-function seedToggles(numbers, seedsOff, again) {
+function seedToggles(numbers, seedsOff, redraw) {
   const box = html("div", { class: "group seeds", role: "group", "aria-label": "Seeds" }, html("span", {}, "seeds"));
   for (const seed of numbers) {
     const button = html("button", { type: "button", "aria-pressed": "true", "data-seed": seed }, String(seed));
     button.addEventListener("click", () => {
       if (!seedsOff.delete(seed)) seedsOff.add(seed);
       button.setAttribute("aria-pressed", String(!seedsOff.has(seed)));
-      again();
+      redraw();
     });
     box.append(button);
   }
   return box;
 }
 
-/** Two sliders and a button that zoom: for fingers, and for those who do not drag. */
+/** Add two sliders and a button that zoom, for touch screens and keyboards. */
 function rangeControls(box, chart) {
   const inputs = ["from", "to"].map((name) => html("input", { type: "range", name, autocomplete: "off" }));
   const outputs = inputs.map(() => html("output"));
-  const tell = () => inputs.forEach((input, i) => { outputs[i].textContent = whole(input.valueAsNumber); });
+  const showValues = () => inputs.forEach((input, i) => { outputs[i].textContent = whole(input.valueAsNumber); });
   for (const input of inputs) {
     input.addEventListener("input", () => {
       const [from, to] = inputs.map((one) => one.valueAsNumber);
-      tell();
+      showValues();
       if (from < to) chart.zoom([from, to]);
     });
   }
   chart.onzoom = (domain) => {
     inputs.forEach((input, i) => { input.value = domain[i]; });
-    tell();
+    showValues();
   };
   const labels = inputs.map((input, i) => html("label", {}, `${input.name} round`, input, outputs[i]));
   const reset = html("button", { type: "button", class: "reset", onclick: () => chart.zoom(null) }, "Show all rounds");
@@ -130,12 +130,12 @@ function labels() {
       colour: `var(--label-${i % 10})`, dash: LABEL_DASHES[(i + Math.floor(i / 10)) % LABEL_DASHES.length],
     }));
     const draw = () => chart.show({ series: items.filter((item) => !hidden.has(item.key)), keepZoom: true });
-    legend(within("labels", "legend"), items, hidden, draw, (key) => chart.point(key));
+    legend(within("labels", "legend"), items, hidden, draw, (key) => chart.highlight(key));
     draw();
   };
   return () => {
-    const runs = inSetting().filter((run) => run.labels && run.labels.rounds.length);
-    if (runs.length) chooseRun("labels", runs, show);
-    else leaveOut("labels", "No run here noted its accuracy per label.");
+    const runs = runsInSetting().filter((run) => run.labels && run.labels.rounds.length);
+    if (runs.length) addRunList("labels", runs, show);
+    else showSentence("labels", "No run in this setting recorded its accuracy per label.");
   };
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Small things that every chart needs: elements, numbers as people read them, legends, lists to choose from.
+// Parts that all charts use: elements, number formats, legends and controls.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = document.querySelector("svg").namespaceURI;
@@ -23,9 +23,9 @@ function svg(name, attributes = {}, parent = null, text = null) {
 }
 
 function swatch(colour, dash) {
-  const picture = svg("svg", { class: "swatch", viewBox: "0 0 28 10", "aria-hidden": "true" });
-  svg("path", { d: "M1 5H27", stroke: colour, "stroke-dasharray": dash || null }, picture);
-  return picture;
+  const image = svg("svg", { class: "swatch", viewBox: "0 0 28 10", "aria-hidden": "true" });
+  svg("path", { d: "M1 5H27", stroke: colour, "stroke-dasharray": dash || null }, image);
+  return image;
 }
 
 const plain = (value) => (value === null ? "–" : Number(value.toPrecision(4)).toLocaleString("en"));
@@ -35,11 +35,12 @@ const fourDigits = (value) => value.toFixed(4);
 const shortest = (value) => Number(value.toPrecision(3));
 const percent = (value, places = null) => `${places === null ? shortest(100 * value) : (100 * value).toFixed(places)}%`;
 
-function announce(words) {
-  document.getElementById("announcer").textContent = words;
+/** Let screen readers read a text. */
+function announce(text) {
+  document.getElementById("announcer").textContent = text;
 }
 
-/** Draw a chart again when it is given another width; a chart out of sight has none. */
+/** Redraw a chart when its width changes; the width of a hidden chart is 0. */
 function redrawOnResize(chart) {
   new ResizeObserver(() => {
     const { clientWidth } = chart.plot;
@@ -47,30 +48,30 @@ function redrawOnResize(chart) {
   }).observe(chart.plot);
 }
 
-/** Put a tip beside x, on the roomier side; under a plot that is too narrow to have anything lie on it. */
+/** Place a tooltip beside x, on the side with more space, or below the plot if the plot is narrow. */
 function place(tip, plot, x, gap) {
-  const room = plot.clientWidth, narrow = room < 600, right = x < room / 2;
+  const width = plot.clientWidth, narrow = width < 600, right = x < width / 2;
   tip.style.top = narrow ? `${plot.clientHeight + 4}px` : "8px";
   tip.style.left = narrow ? "0" : right ? `${x + gap}px` : "auto";
-  tip.style.right = narrow || right ? "auto" : `${room - x + gap}px`;
+  tip.style.right = narrow || right ? "auto" : `${width - x + gap}px`;
 }
 
-/** Buttons of which one is pressed; `options` are [value, words]. */
-function choice(words, options, chosen, change) {
-  const box = html("div", { class: "choice", role: "group", "aria-label": words });
-  for (const [value, label] of options) {
+/** Return a group of buttons of which one is pressed; `options` are [value, text]. */
+function choice(label, options, selected, change) {
+  const box = html("div", { class: "choice", role: "group", "aria-label": label });
+  for (const [value, text] of options) {
     const press = () => {
       for (const button of box.children) button.setAttribute("aria-pressed", String(button.value === value));
       change(value);
     };
-    const pressed = String(value === chosen);
-    box.append(html("button", { type: "button", value, "aria-pressed": pressed, onclick: press }, label));
+    const pressed = String(value === selected);
+    box.append(html("button", { type: "button", value, "aria-pressed": pressed, onclick: press }, text));
   }
   return box;
 }
 
-/** A legend of buttons that show and hide; `items` are {key, label, colour, dash}, `hidden` is a set of keys. */
-function legend(box, items, hidden, change, point = () => {}) {
+/** Fill a legend with buttons that show and hide lines; `items` are {key, label, colour, dash}, `hidden` has keys. */
+function legend(box, items, hidden, change, highlight = () => {}) {
   box.replaceChildren(...items.map(({ key, label, colour, dash }) => {
     const button = html("button", { type: "button", "data-key": key, "aria-pressed": String(!hidden.has(key)) });
     button.append(swatch(colour, dash), label);
@@ -79,16 +80,16 @@ function legend(box, items, hidden, change, point = () => {}) {
       button.setAttribute("aria-pressed", String(!hidden.has(key)));
       change();
     });
-    for (const [event, what] of [["pointerenter", key], ["focus", key], ["pointerleave", null], ["blur", null]]) {
-      button.addEventListener(event, () => point(what));
+    for (const [event, shown] of [["pointerenter", key], ["focus", key], ["pointerleave", null], ["blur", null]]) {
+      button.addEventListener(event, () => highlight(shown));
     }
     return button;
   }));
 }
 
-/** A labelled list; `options` are [value, words]. */
-function list(words, options, chosen, change) {
+/** Return a labelled drop-down list; `options` are [value, text]. */
+function list(label, options, selected, change) {
   const box = html("select", { autocomplete: "off", onchange: () => change(box.value) });
-  for (const [value, label] of options) box.append(new Option(label, value, false, String(value) === String(chosen)));
-  return html("label", { class: "group" }, html("span", {}, words), box);
+  for (const [value, text] of options) box.append(new Option(text, value, false, String(value) === String(selected)));
+  return html("label", { class: "group" }, html("span", {}, label), box);
 }

@@ -1,4 +1,4 @@
-// A picture of clients x rounds on a canvas, with axes in SVG around it and a cell that can be moved over it.
+// A picture of clients x rounds on a canvas, with axes in SVG and a cursor that selects a cell.
 
 class HeatMap {
   static dark = matchMedia("(prefers-color-scheme: dark)");
@@ -12,14 +12,14 @@ class HeatMap {
     this.canvas = html("canvas", { "aria-hidden": "true" });
     box.append(this.plot, this.tip);
     this.at = null; // [row, column]
-    this.listen();
+    this.addListeners();
     HeatMap.dark.addEventListener("change", () => this.plot.isConnected && this.draw());
     redrawOnResize(this);
   }
 
-  /** `map` holds the bins, `cells` a level per cell, `most` what the highest level stands for, `word` what it is. */
-  show(map, cells, most, word) {
-    Object.assign(this, { map, cells, most, word, at: null });
+  /** `map` contains the bins, `cells` a level per cell, `most` the value of the highest level, `label` its name. */
+  show(map, cells, most, label) {
+    Object.assign(this, { map, cells, most, label, at: null });
     this.draw();
   }
 
@@ -30,94 +30,95 @@ class HeatMap {
     this.width = this.plot.clientWidth;
     const width = Math.max(280, this.width), height = Math.min(300, Math.max(200, 0.5 * width));
     this.frame = { left: 60, right: width - 8, top: 6, bottom: height - 44 };
-    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
-    this.axes(picture, width, height);
-    this.layer = svg("g", {}, picture);
-    this.paint();
-    this.plot.replaceChildren(this.canvas, picture);
-    picture.style.position = "relative"; // above the canvas
-    this.mark(false);
+    const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
+    this.drawAxes(image, width, height);
+    this.layer = svg("g", {}, image);
+    this.drawCells();
+    this.plot.replaceChildren(this.canvas, image);
+    image.style.position = "relative"; // above the canvas
+    this.drawCursor(false);
   }
 
-  axes(picture, width, height) {
+  drawAxes(image, width, height) {
     const { left, right, top, bottom } = this.frame, { rows, columns, labels } = this.map;
     const clients = rows[rows.length - 1], rounds = columns[columns.length - 1];
     const y = (client) => top + (client / clients) * (bottom - top);
-    let free = -Infinity; // names that would lie on each other are left out
+    let previous = -Infinity; // position of the last name; names that would overlap it are left out
     const starts = labels.length ? labels : ticks(0, clients, 4).map(({ value }) => [whole(value), value]);
     starts.forEach(([name, first], i) => {
       const next = labels.length ? (i + 1 < starts.length ? starts[i + 1][1] : clients) : first;
-      svg("path", { d: `M${left - 5} ${y(first)}H${left}`, class: "axis" }, picture);
+      svg("path", { d: `M${left - 5} ${y(first)}H${left}`, class: "axis" }, image);
       const middle = y((first + next) / 2);
-      if (middle - free < 12) return;
-      svg("text", { x: left - 8, y: middle + 4, "text-anchor": "end" }, picture, name);
-      free = middle;
+      if (middle - previous < 12) return;
+      svg("text", { x: left - 8, y: middle + 4, "text-anchor": "end" }, image, name);
+      previous = middle;
     });
-    for (const { value, words } of ticks(0, rounds, (right - left) / 90, whole)) {
+    for (const { value, text } of ticks(0, rounds, (right - left) / 90, whole)) {
       const x = left + (value / rounds) * (right - left);
-      svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, picture);
-      svg("text", { x, y: bottom + 19, "text-anchor": x > width - 30 ? "end" : "middle" }, picture, words);
+      svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, image);
+      svg("text", { x, y: bottom + 19, "text-anchor": x > width - 30 ? "end" : "middle" }, image, text);
     }
-    svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" }, picture, "round");
+    svg("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" }, image, "round");
     const middle = (top + bottom) / 2;
-    const turned = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
-    svg("text", turned, picture, labels.length ? "clients by label" : "clients");
+    const titleY = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
+    svg("text", titleY, image, labels.length ? "clients by label" : "clients");
   }
 
-  paint() {
+  drawCells() {
     const [rows, columns] = this.size, { left, right, top, bottom } = this.frame;
-    const palette = shades();
+    const palette = heatMapColours();
     Object.assign(this.canvas, { width: columns, height: rows });
-    const pen = this.canvas.getContext("2d"), image = pen.createImageData(columns, rows);
-    for (let i = 0; i < rows * columns; i++) image.data.set(palette[this.level(i)], 4 * i);
-    pen.putImageData(image, 0, 0);
+    const context = this.canvas.getContext("2d"), pixels = context.createImageData(columns, rows);
+    for (let i = 0; i < rows * columns; i++) pixels.data.set(palette[this.level(i)], 4 * i);
+    context.putImageData(pixels, 0, 0);
     const style = { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` };
-    // Enlarged, cells have sharp edges; shrunk, they are averaged, so that none is skipped.
+    // If enlarged, cells get sharp edges; if reduced, they are averaged, so that no cell is skipped.
     style.imageRendering = right - left >= columns ? "pixelated" : "auto";
     Object.assign(this.canvas.style, style);
   }
 
   level(i) { return LEVEL[this.cells.charCodeAt(i)]; }
 
-  /** Frame the cell and say what it holds. */
-  mark(aloud) {
+  /** Mark the selected cell and show its values; announce them to screen readers if asked to. */
+  drawCursor(announced) {
     this.layer.replaceChildren();
     this.tip.hidden = this.at === null;
     if (this.at === null) return;
     const [row, column] = this.at, [rows, columns] = this.size, { left, right, top, bottom } = this.frame;
     const w = (right - left) / columns, h = (bottom - top) / rows, x = left + column * w;
     svg("rect", { x, y: top + row * h, width: w, height: h, class: "cell" }, this.layer);
-    const words = this.words(row, column);
-    this.tip.replaceChildren(html("b", {}, words[0]), html("br"), words[1], html("br"), words[2]);
+    const lines = this.describe(row, column);
+    this.tip.replaceChildren(html("b", {}, lines[0]), html("br"), lines[1], html("br"), lines[2]);
     place(this.tip, this.plot, x, w + 12);
-    if (aloud) announce(words.join(", "));
+    if (announced) announce(lines.join(", "));
   }
 
-  /** Which clients (by their place in this order), which rounds, what share. */
-  words(row, column) {
+  /** Return the clients (by their position in the picture), the rounds and the share of a cell as texts. */
+  describe(row, column) {
     const { rows, columns, labels } = this.map;
     const range = (noun, from, to) => (to > from ? `${noun}s ${whole(from)}–${whole(to)}` : `${noun} ${whole(from)}`);
-    const holds = ([, first], i) => first < rows[row + 1] && (i + 1 === labels.length || labels[i + 1][1] > rows[row]);
-    const held = labels.filter(holds).map(([name]) => name);
+    const end = (i) => (i + 1 === labels.length ? Infinity : labels[i + 1][1]);
+    const overlaps = ([, first], i) => first < rows[row + 1] && end(i) > rows[row];
+    const names = labels.filter(overlaps).map(([name]) => name);
     const share = (this.most * this.level(row * this.size[1] + column)) / 63;
     return [
-      (held.length ? `label${held.length > 1 ? "s" : ""} ${held.join(", ")}: ` : "")
+      (names.length ? `label${names.length > 1 ? "s" : ""} ${names.join(", ")}: ` : "")
         + `${range("client", rows[row] + 1, rows[row + 1])} of ${whole(rows[rows.length - 1])}`,
       range("round", columns[column], columns[column + 1] - 1),
-      `${this.word}: ${percent(share)} of the time`,
+      `${this.label}: ${percent(share)} of the client-round pairs`,
     ];
   }
 
-  listen() {
+  addListeners() {
     this.plot.addEventListener("pointermove", (event) => {
       const { left, right, top, bottom } = this.frame, box = this.plot.getBoundingClientRect();
       const [rows, columns] = this.size;
       const x = (event.clientX - box.left - left) / (right - left);
       const y = (event.clientY - box.top - top) / (bottom - top);
       this.at = x >= 0 && x < 1 && y >= 0 && y < 1 ? [Math.floor(y * rows), Math.floor(x * columns)] : null;
-      this.mark(false);
+      this.drawCursor(false);
     });
-    const leave = () => { this.at = null; this.mark(false); };
+    const leave = () => { this.at = null; this.drawCursor(false); };
     this.plot.addEventListener("pointerleave", leave);
     this.plot.addEventListener("blur", leave);
     this.plot.addEventListener("keydown", (event) => {
@@ -126,7 +127,7 @@ class HeatMap {
       const step = event.shiftKey ? 10 : 1;
       const moved = (i, axis) => Math.min(this.size[axis] - 1, Math.max(0, i + step * move[axis]));
       this.at = this.at ? this.at.map(moved) : [0, 0];
-      this.mark(true);
+      this.drawCursor(true);
       event.preventDefault();
     });
   }
@@ -135,8 +136,8 @@ class HeatMap {
 const LEVEL = [];
 [...DATA.levels].forEach((letter, level) => { LEVEL[letter.charCodeAt(0)] = level; });
 
-/** The 64 colours from --map-0 over --map-1 to --map-2. */
-function shades() {
+/** Return the 64 colours from --map-0 through --map-1 to --map-2. */
+function heatMapColours() {
   const style = getComputedStyle(document.documentElement);
   const parts = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
   const stops = ["--map-0", "--map-1", "--map-2"].map(parts);

@@ -1,12 +1,12 @@
-// When sections are drawn: each when it first comes near the screen, and again when another setting is chosen.
+// Draws each section when it is first scrolled near the screen, and again when another setting is selected.
 
-const MAKERS = { curves, availability, staleness, participation, labels };
-const sections = Object.entries(MAKERS).map(([id, make]) => {
+const SECTIONS = { curves, availability, staleness, participation, labels };
+const sections = Object.entries(SECTIONS).map(([id, make]) => {
   const section = { element: document.getElementById(id), drawn: false };
   section.draw = () => {
-    section.again ||= make();
+    section.redraw ||= make();
     section.drawn = true;
-    section.again();
+    section.redraw();
   };
   return section;
 });
@@ -30,21 +30,21 @@ if (chooser) {
   });
 }
 
-// What lies above a target needs its height before the jump.
+// The sections above the target of a link must have their height before the browser scrolls to it.
 const links = [...document.querySelectorAll(".links a")];
 for (const link of links) link.addEventListener("click", drawAll);
 if (location.hash) {
   drawAll();
   document.getElementById(location.hash.slice(1))?.scrollIntoView({ behavior: "instant" });
 }
-const passing = new IntersectionObserver((entries) => {
+const reading = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     for (const link of links) {
-      const here = link.hash === `#${target.id}`, row = link.parentElement;
-      if (here) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
-      if (here) row.scrollLeft = link.offsetLeft - row.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
+      const isCurrent = link.hash === `#${target.id}`, row = link.parentElement;
+      if (isCurrent) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+      if (isCurrent) row.scrollLeft = link.offsetLeft - row.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
     }
   }
 }, { rootMargin: "-30% 0px -65% 0px" });
-for (const section of document.querySelectorAll("section")) passing.observe(section);
+for (const section of document.querySelectorAll("section")) reading.observe(section);

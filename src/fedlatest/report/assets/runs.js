@@ -1,42 +1,44 @@
-// The runs of the chosen setting, and what all sections do with them.
+// The runs of the selected setting, and parts that several sections use.
 
 const STATUS = { running: " (still running)", diverged: " (diverged)" };
 const chooser = document.getElementById("setting");
 
 const within = (section, name) => document.querySelector(`#${section} .${name}`);
-const look = ({ key, label, colour, dash, front }) => ({ key, label, colour, dash, front, width: front ? 2.6 : 1.8 });
+const lineStyle = ({ key, label, colour, dash, front }) => {
+  return { key, label, colour, dash, front, width: front ? 2.6 : 1.8 };
+};
 
-/** The runs of the chosen setting, in the order of their legend. */
-function inSetting() {
+/** Return the runs of the selected setting, in the order of the legend. */
+function runsInSetting() {
   const { runs } = DATA.settings[chooser ? chooser.value : 0];
   return runs.map((i) => ({ ...DATA.runs[i], key: i, colour: `var(--run-${i})` }));
 }
 
-/** A list of runs to choose one from; it keeps the algorithm when the setting changes. */
-function chooseRun(section, runs, show) {
+/** Add a list to select one run; the algorithm stays selected when the setting changes. */
+function addRunList(section, runs, show) {
   const controls = within(section, "controls");
-  const pick = (key) => {
+  const select = (key) => {
     const run = runs.find((one) => String(one.key) === String(key));
-    controls.dataset.chosen = run.label;
+    controls.dataset.selected = run.label;
     show(run);
   };
-  const chosen = runs.find((run) => run.label === controls.dataset.chosen) || runs[0];
+  const selected = runs.find((run) => run.label === controls.dataset.selected) || runs[0];
   const names = runs.map((run) => [run.key, run.label + (STATUS[run.status] || "")]);
-  controls.replaceChildren(list("Run", names, chosen.key, pick));
-  pick(chosen.key);
+  controls.replaceChildren(list("Run", names, selected.key, select));
+  select(selected.key);
 }
 
-/** A sentence in place of what a section would show. */
-function leaveOut(section, words) {
+/** Replace the content of a section by a sentence. */
+function showSentence(section, text) {
   for (const name of ["controls", "legend"]) within(section, name)?.replaceChildren();
-  within(section, "content").replaceChildren(caption(words));
+  within(section, "content").replaceChildren(caption(text));
 }
 
-function caption(words) {
-  return html("p", { class: "caption" }, words);
+function caption(text) {
+  return html("p", { class: "caption" }, text);
 }
 
-/** A heading with room for a chart, which is the last child. */
-function titled(words, ...more) {
-  return html("div", {}, html("h3", {}, words, ...more), html("div", { class: "chart" }));
+/** Return a heading and, as the last child, an element for a chart. */
+function titled(text, ...more) {
+  return html("div", {}, html("h3", {}, text, ...more), html("div", { class: "chart" }));
 }

@@ -1,4 +1,4 @@
-"""Two servers on one ledger: the one that opened it last has it, and the other can write nothing."""
+"""Two servers with one ledger: the one that opened it last owns it, and the other cannot write."""
 
 from pathlib import Path
 from typing import Any
@@ -14,35 +14,35 @@ from tests.ledger.job import ARRAYS, LAYOUT, Job
 OTHER = Layout.of({"y": np.zeros(2, np.float32)})
 
 
-def test_a_server_that_was_shut_out_writes_nothing() -> None:
+def test_server_that_lost_the_ledger_cannot_write() -> None:
     job = Job("a", "b")
-    first, reply = job.ledger, job.obey(job.ask("a"), 1, 2)
+    first, reply = job.ledger, job.reply(job.issue("a"), 1, 2)
     job.ledger = job.open()
-    first.take(reply)
-    for act in (
-        lambda: first.close(ARRAYS),
+    first.handle_reply(reply)
+    for write in (
+        lambda: first.close_round(ARRAYS),
         lambda: first.issue(["b"]),
         lambda: first.expire(seconds=-1.0),
         first.resync,
-        lambda: first.greet(job.hello("a")),
+        lambda: first.handle_hello(job.hello("a")),
     ):
         with pytest.raises(LedgerError, match="another server run has taken over this job"):
-            act()
-        first._taken.clear()
+            write()
+        first._accepted.clear()
     assert job.total == [0, 0]
-    assert job.ledger.take(reply).outcome == "taken"  # its ticket still holds with the new server
-    job.close()
+    assert job.ledger.handle_reply(reply).outcome == "accepted"  # the new server accepts its ticket
+    job.close_round()
     assert job.total == [1, 2]
 
 
-def test_a_server_goes_on_from_what_another_wrote_while_it_was_starting(tmp_path: Path) -> None:
+def test_server_continues_from_a_round_closed_while_it_starts(tmp_path: Path) -> None:
     job = Job("a", database=Database.open(tmp_path / "ledger.db"))
     first = job.ledger
-    first.take(job.obey(job.ask("a"), 1, 2))
+    first.handle_reply(job.reply(job.issue("a"), 1, 2))
 
     def token() -> str:
         if first.round == 0:
-            first.close(ARRAYS)
+            first.close_round(ARRAYS)
         return "abc"
 
     options: Any = {"config": job.config, "layout": LAYOUT, "arrays": lambda: ARRAYS, "token": token}
@@ -51,17 +51,17 @@ def test_a_server_goes_on_from_what_another_wrote_while_it_was_starting(tmp_path
 
 
 @pytest.mark.parametrize("wrong", [{"config": JobConfig("other")}, {"layout": OTHER}])
-def test_a_server_with_another_job_is_refused_and_shuts_nobody_out(wrong: dict[str, Any]) -> None:
+def test_server_with_another_job_raises_and_takes_no_ownership(wrong: dict[str, Any]) -> None:
     job = Job("a")
-    there: dict[str, Any] = {"config": job.config, "layout": LAYOUT}
-    [(name, seen)] = wrong.items()
-    with pytest.raises(LedgerError, match=f"{there[name].hash}, this is {seen.hash}"):
-        Ledger.open(job.database, arrays=lambda: ARRAYS, **{**there, **wrong})
-    assert job.round({"a": [1, 2]}) == ["taken"]
+    stored: dict[str, Any] = {"config": job.config, "layout": LAYOUT}
+    [(name, given)] = wrong.items()
+    with pytest.raises(LedgerError, match=f"{stored[name].hash}, the given one is {given.hash}"):
+        Ledger.open(job.database, arrays=lambda: ARRAYS, **{**stored, **wrong})
+    assert job.round({"a": [1, 2]}) == ["accepted"]
 
 
-def test_two_servers_may_begin_at_once(tmp_path: Path) -> None:
-    """The second finds a new file, and a job in it when it comes to write."""
+def test_two_servers_create_the_job_at_once(tmp_path: Path) -> None:
+    """The second server finds an empty file; when it starts to write, the first one has created the job."""
     options: Any = {"config": JobConfig("fedlaavg"), "layout": LAYOUT}
 
     def arrays() -> dict[str, Any]:

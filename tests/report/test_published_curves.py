@@ -1,4 +1,4 @@
-"""Published histories: plain or gzipped, and complaints that name the file."""
+"""Published histories: plain or gzipped CSV files, and error messages that name the file."""
 
 import gzip
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedlatest import DataError
-from fedlatest.report import Claim, read_published, write_claims
+from fedlatest.report import read_published
 
 TEXT = """algorithm,setting,round,train_loss,train_accuracy,test_loss,test_accuracy,seconds
 FedAvg,E1,20,0.5,0.9,0.5,0.8,1.0
@@ -37,7 +37,7 @@ def test_histories_by_algorithm_and_setting(tmp_path: Path, name: str) -> None:
         (b"algorithm,setting,round,train_loss,test_accuracy\nFedAvg\n", "cannot be read"),
     ],
 )
-def test_complaints_name_the_file(tmp_path: Path, content: bytes, message: str) -> None:
+def test_errors_name_the_file(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "histories.csv"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"histories.csv: {message}"):
@@ -53,36 +53,3 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(TEXT.encode() * 100)[:40])
     with pytest.raises(DataError, match=r"cut\.csv\.gz: cannot be read"):
         read_published(tmp_path / "cut.csv.gz")
-
-
-def test_claims_as_csv(tmp_path: Path) -> None:
-    claims = [
-        Claim("g", "c, with a comma", "1", "2", True),
-        Claim("g", "d", "3", "", False),
-        Claim("g", "e", "", "", None),
-    ]
-    text = write_claims(claims, tmp_path / "claims.csv").read_text()
-    assert text.splitlines() == [
-        "group,claim,measured,published,verdict",
-        'g,"c, with a comma",1,2,holds',
-        "g,d,3,,does not hold",
-        "g,e,,,not judged",
-    ]
-
-
-def test_claims_as_markdown(tmp_path: Path) -> None:
-    claims = [Claim("First", "a | b", "1", "2", True), Claim("Second", "d", "3", "", False)]
-    text = write_claims(claims, tmp_path / "claims.md").read_text()
-    assert text.splitlines() == [
-        "### First",
-        "",
-        "| claim | measured | published | verdict |",
-        "|---|---|---|---|",
-        r"| a \| b | 1 | 2 | holds |",
-        "",
-        "### Second",
-        "",
-        "| claim | measured | published | verdict |",
-        "|---|---|---|---|",
-        "| d | 3 |  | **does not hold** |",
-    ]

@@ -1,0 +1,98 @@
+"""SCAFFOLD: control variates correct the drift of the clients (Karimireddy et al. 2020)."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+
+from fedlatest.algorithms.base import (
+    Algorithm,
+    ClientFacts,
+    ClientState,
+    Contribution,
+    Params,
+    RoundFacts,
+    Sums,
+    add,
+    scale,
+    subtract,
+    zeros_like,
+)
+from fedlatest.algorithms.fedavg import mean_update, select_uniformly
+from fedlatest.algorithms.weighting import Weighting, weighted_direction
+from fedlatest.errors import ConfigError
+
+
+class ControlledServer(NamedTuple):
+    """The model and c, the mean of all clients' control variates. It is also the broadcast."""
+
+    params: Params
+    control: Params
+
+
+def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
+    r"""Local steps descend along g - c_i + c; a client's new control variate is its mean gradient (option II).
+
+        x_local = x_local - gamma (g(x_local) - c_i + c)                    C times, from x
+        c_i_new = c_i - c - (x_local - x) / (C gamma)
+        x = x + server_step (1/|S|) \sum_{i in S} (x_local - x)
+        c = c + (1/N) \sum_{i in S} (c_i_new - c_i)                         so that c = (1/N) \sum_i c_i at all times
+
+    A round without participants changes nothing. The control variates assume plain local SGD, so `client_optimizer`
+    should not be combined with it.
+
+    Args:
+        server_step: eta_g, the server's step size.
+        weighting: How the clients' shares of the data enter: "loss" or "none".
+
+    >>> sorted(scaffold().client_state(0.0).remembered)
+    ['control']
+    """
+    if not (math.isfinite(server_step) and server_step > 0):
+        raise ConfigError(f"server_step={server_step!r}: must be a finite number above 0")
+    if weighting == "update":
+        raise ConfigError("weighting='update': control variates are mean gradients; choose 'loss' or 'none'")
+    direction = weighted_direction(weighting)
+
+    def init_server(params: Params, num_clients: int) -> ControlledServer:
+        del num_clients
+        return ControlledServer(params, zeros_like(params))
+
+    def init_client(params: Params) -> ClientState:
+        return ClientState(remembered={"control": zeros_like(params)})
+
+    def broadcast(server: ControlledServer) -> ControlledServer:
+        return server
+
+    def correction(broadcast: ControlledServer, client: ClientState, facts: ClientFacts) -> Params:
+        del facts
+        return subtract(broadcast.control, client.remembered["control"])
+
+    def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
+        update = subtract(local, broadcast.params)
+        mean_step = scale(update, 1.0 / (facts.num_steps * facts.learning_rate))
+        control = jax.tree.map(
+            lambda own, common, step: own - common - step, client.remembered["control"], broadcast.control, mean_step
+        )
+        return Contribution(fresh={"update": update}, remembered={"control": control})
+
+    def merge(server: ControlledServer, sums: Sums, facts: RoundFacts) -> ControlledServer:
+        return ControlledServer(
+            params=add(server.params, mean_update(sums, weighting), facts.numbers["server_step"]),
+            control=scale(sums.total["control"], 1.0 / facts.num_clients),
+        )
+
+    return Algorithm(
+        name="scaffold",
+        title="SCAFFOLD",
+        paper="Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        init_server=init_server,
+        init_client=init_client,
+        select=select_uniformly,
+        broadcast=broadcast,
+        direction=type(direction)(scale=direction.scale, offset=correction),
+        contribute=contribute,
+        merge=merge,
+        settings={"server_step": server_step, "weighting": weighting},
+        numbers={"server_step": server_step},
+    )

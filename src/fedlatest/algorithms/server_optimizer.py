@@ -1,0 +1,84 @@
+"""The server's step: add the combined update, or pass it through an optax transformation first."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlatest.algorithms.base import InitServer, Params, RoundFacts, add, keep_model, where
+from fedlatest.errors import ConfigError
+
+ServerStep = Callable[[Any, Params, Any, RoundFacts], Any]
+
+
+class OptimizedServer(NamedTuple):
+    """Server state with the state of an optimizer."""
+
+    params: Params
+    optimizer: Any
+
+
+def make_server_step(optimizer: optax.GradientTransformation | None) -> tuple[InitServer, ServerStep]:
+    """Return `init_server` and the function that moves the server along a combined update.
+
+    The function is step(server, update, moves, facts) -> server. Without an optimizer x = x + update. With one,
+    x = x + server_step * transform(update), the learning rate being one of the algorithm's `numbers`; where
+    `moves` is false (the update must then be 0), neither the model nor the optimizer's state changes.
+
+    Args:
+        optimizer: An optax transformation without learning rate and sign, such as `optax.scale_by_adam()` or
+            `optax.trace(0.9)`; None for a plain step.
+    """
+    if optimizer is None:
+        return keep_model, _plain_step
+    check_transformation("server_optimizer", optimizer)
+    transform = optimizer
+
+    def init_server(params: Params, num_clients: int) -> OptimizedServer:
+        del num_clients
+        return OptimizedServer(params, transform.init(params))
+
+    def step(server: OptimizedServer, update: Params, moves: Any, facts: RoundFacts) -> OptimizedServer:
+        direction, state = transform.update(update, server.optimizer, server.params)
+        moved = OptimizedServer(add(server.params, direction, facts.numbers["server_step"]), state)
+        return where(moves, moved, server)
+
+    return init_server, step
+
+
+def _plain_step(server: Any, update: Params, moves: Any, facts: RoundFacts) -> Any:
+    del moves, facts  # the update of a round in which the server does not move is 0
+    return server._replace(params=add(server.params, update))
+
+
+def server_numbers(optimizer: optax.GradientTransformation | None, learning_rate: float) -> dict[str, float]:
+    """Return the numbers that an algorithm with this server optimizer reads from the facts.
+
+    Raises:
+        ConfigError: If the learning rate is not a number above 0, or is given without an optimizer.
+    """
+    if not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise ConfigError(f"server_step={learning_rate!r}: must be a finite number above 0")
+    if optimizer is None and learning_rate != 1.0:
+        raise ConfigError(
+            f"server_step={learning_rate!r}: is used with server_optimizer only; "
+            "for a scaled plain step pass server_optimizer=optax.identity()"
+        )
+    return {} if optimizer is None else {"server_step": learning_rate}
+
+
+def check_transformation(name: str, optimizer: optax.GradientTransformation) -> None:
+    """Raise ConfigError if an optimizer applies a learning rate and a sign by itself, as `optax.adam(0.1)` does.
+
+    >>> check_transformation("client_optimizer", optax.trace(0.9))
+    """
+    ones = jnp.ones(1)
+    first, _ = optimizer.update(ones, optimizer.init(ones), ones)
+    if float(jax.tree.leaves(first)[0][0]) < 0:
+        raise ConfigError(
+            f"{name}: applies a learning rate and a sign by itself; pass a transformation of the direction, such as "
+            "optax.scale_by_adam() instead of optax.adam(...), and give the learning rate as an argument"
+        )

@@ -1,0 +1,247 @@
+"""The actions of a random history: messages that arrive, get lost or are repeated, crashes, lost and restored data."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from fedlatest.errors import LedgerError
+from fedlatest.ledger.database import Database
+from fedlatest.ledger.messages import encode
+from tests.ledger.faults import CrashError
+from tests.ledger.history_state import SIZE, Backup, HistoryState, faulty_connection
+
+ROUNDS_TO_RECOVER = 4
+Action = tuple[str, int, int]  # name and two numbers that select what it applies to
+
+
+def run_history(history: "History", actions: Sequence[Action]) -> None:
+    """Run actions, check the invariants after each one, and check at the end that the job recovers."""
+    for name, which, how in actions:
+        history.time += 1.0
+        history.statistics[f"action: {name}"] += 1
+        getattr(history, f"do_{name}")(which, how)
+        history.check()
+    history.recover()
+
+
+class History(HistoryState):
+    """The actions are the methods `do_NAME(which, how)`; the two numbers select among what is possible."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.do_backup()
+
+    def do_wait(self, *_: int) -> None:
+        """Let time pass."""
+
+    def do_send_hello(self, which: int, _: int = 0) -> None:
+        """Send a hello to a client."""
+        self.instructions.append(encode(self.ledger.instruction(self._client(which), "hello")))
+
+    def do_exchange_hello(self, which: int, how: int) -> None:
+        """Send a hello to a client and deliver its reply at once; copies may stay in transit."""
+        self.do_send_hello(which)
+        self._exchange(1, copies=how & 6)
+
+    def do_issue(self, which: int, how: int) -> None:
+        """Issue tickets to some clients."""
+        clients = [client.id for bit, client in enumerate(self.ledger.clients()) if which >> bit & 1]
+        issued = self._run_server(lambda: self.ledger.issue(clients, "rebase" if how % 4 == 0 else "train"))
+        self.instructions += [encode(instruction) for instruction in (issued or {}).values()]
+
+    def do_close_round(self, which: int, how: int) -> None:
+        """Close the round; some of the clients without an accepted reply are marked as missed."""
+        clients = [client.id for client in self.ledger.clients()]
+        missed = [c for bit, c in enumerate(clients) if which >> bit & 1 and c not in self.accepted]
+        available = [c for bit, c in enumerate(clients) if how >> bit & 1]
+        arrays = {"x": np.full(SIZE, self.ledger.round + 1, np.float32)}
+        self.may_resync = bool(self.ledger.needs_resync)
+        self._run_server(lambda: self.ledger.close_round(arrays, available=available, missed=missed))
+
+    def do_whole_round(self, which: int, how: int) -> None:
+        """Run a round without faults for some clients; copies of its messages may stay in transit."""
+        before = len(self.instructions)
+        self.do_issue(which, how | 1)
+        self._exchange(len(self.instructions) - before, copies=how & 6)
+        self.do_close_round(0, 0)
+
+    def do_deliver_instruction(self, which: int, how: int) -> None:
+        """Deliver an instruction to its client; a copy may stay in transit."""
+        if self.instructions:
+            position = _position(which, self.instructions)
+            self._deliver_instruction(position, keep_copy=how % 2 == 0, how=how // 2)
+
+    def do_deliver_reply(self, which: int, how: int) -> None:
+        """Deliver a reply to the server; a copy may stay in transit."""
+        if self.replies:
+            position = _position(which, self.replies)
+            keep_copy = how % 2 == 0
+            self.statistics["reply delivered twice"] += keep_copy
+            self._deliver_reply(self.replies[position] if keep_copy else self.replies.pop(position))
+
+    def do_lose_instruction(self, which: int, _: int = 0) -> None:
+        """Lose an instruction in transit."""
+        if self.instructions:
+            self.instructions.pop(which % len(self.instructions))
+            self.statistics["instruction lost"] += 1
+
+    def do_lose_reply(self, which: int, _: int = 0) -> None:
+        """Lose a reply in transit."""
+        if self.replies:
+            self.replies.pop(which % len(self.replies))
+            self.statistics["reply lost"] += 1
+
+    def do_expire(self, _: int, how: int) -> None:
+        """Remove clients without recent contact, if no round is open."""
+        if not self.accepted:
+            self.may_resync = True
+            self._run_server(lambda: self.ledger.expire(seconds=1.0 + how % 8), may_remove=True)
+
+    def do_resync(self, *_: int) -> None:
+        """Start a new epoch."""
+        self.may_resync = True
+        self._run_server(self.ledger.resync)
+        self.statistics["resync requested"] += 1
+
+    def do_leave(self, which: int, how: int) -> None:
+        """Let a client ask to leave, or cancel that."""
+        store = self._store(self._client(which))
+        request, name = (store.leave, "leave") if how % 3 else (store.cancel_leave, "cancel leave")
+        with suppress(CrashError):
+            self.statistics[f"request: {name}"] += request(self.job)
+
+    def do_kill_server(self, *_: int) -> None:
+        """Kill the server between two actions and restart it."""
+        self.statistics["server killed between actions"] += 1
+        self._restart_server()
+
+    def do_arm_server_crash(self, writes: int, how: int) -> None:
+        """Let the server crash at a later write."""
+        self.connection.trigger.arm(writes % 24, after=bool(how % 2))
+
+    def do_arm_client_crash(self, which: int, how: int) -> None:
+        """Let a client crash at a later write."""
+        self.devices[self._client(which)].storage.trigger.arm(how // 2 % 4, after=bool(how % 2))
+
+    def do_second_server(self, *_: int) -> None:
+        """Open the ledger with a second server; the first one must not be able to write any more."""
+        first = self.ledger
+        self.connection.trigger.disarm()
+        self.ledger = self._open(Database(self._connect()) if self.path else None)
+        self.accepted = {}
+        state = self._state_row()
+        for write in (
+            first.resync,
+            lambda: first.close_round({}),
+            lambda: first.issue([client.id for client in first.clients()]),
+        ):
+            try:
+                write()
+            except LedgerError:
+                pass
+            else:
+                raise AssertionError("a server wrote after another one had opened the ledger")
+        assert self._state_row() == state
+        if self.path:
+            self.connection.close()
+            self.connection = faulty_connection(self.ledger.database)
+        self.statistics["second server"] += 1
+
+    def do_copy_disk(self, which: int, _: int = 0) -> None:
+        """Copy a client's disk."""
+        device = self.devices[self._client(which)]
+        device.copies.append(dict(device.storage.files))
+
+    def do_lose_disk(self, which: int, _: int = 0) -> None:
+        """Empty a client's disk; the client keeps its id."""
+        self._replace_disk(which, {})
+        self.statistics["disk lost"] += 1
+
+    def do_restore_disk(self, which: int, how: int) -> None:
+        """Restore a client's disk from a copy."""
+        copies = self.devices[self._client(which)].copies
+        self._replace_disk(which, copies[_position(how, copies)])
+        self.statistics["disk restored"] += 1
+
+    def do_damage_disk(self, which: int, how: int) -> None:
+        """Damage a file on a client's disk."""
+        files = dict(self.devices[self._client(which)].storage.files)
+        if files:
+            name = sorted(files)[how % len(files)]
+            self._replace_disk(which, {**files, name: files[name][:-1] + b"?"})
+            self.statistics["disk damaged"] += 1
+
+    def do_backup(self, *_: int) -> None:
+        """Back up the ledger."""
+        with sqlite3.connect(":memory:") as copy:
+            self.connection.backup(copy)
+            content = copy.serialize()
+        copy.close()
+        self.backups.append(Backup(content, dict(self.in_sum), set(self.used)))
+
+    def do_restore(self, which: int, _: int = 0) -> None:
+        """Restore the ledger from a backup."""
+        backup = self.backups[_position(which, self.backups)]
+        self.connection.close()
+        self.connection = self._connect(backup.content)
+        self.in_sum, self.used = dict(backup.in_sum), set(backup.used)
+        self.ledger_restores += 1
+        self.data_was_lost = True
+        self.ledger = self._open()
+        before = self.epoch
+        self.round, self.epoch, self.accepted = self.ledger.round, self.ledger.epoch, {}
+        self.statistics["ledger restored" + (", other epoch" if before != self.epoch else "")] += 1
+
+    def recover(self) -> None:
+        """Stop all faults: after a few rounds every client's newest update is in the sum, and losses were reported."""
+        self.instructions, self.replies = [], []
+        self.connection.trigger.disarm()
+        for device in self.devices.values():
+            device.storage.trigger.disarm()
+        if self.accepted:
+            self.do_close_round(0, 0)
+            self.check()
+        without_base = self.clients_without_base()
+        num_reports = self.num_reports
+        for _ in range(ROUNDS_TO_RECOVER):
+            self._faultless_round()
+            self.check()
+        assert not without_base or self.num_reports > num_reports, "an update was lost and the loss was not reported"
+        staying = {client for client in self.devices if not self._is_leaving(client)}
+        assert {client.id for client in self.ledger.clients()} == staying, "a client is missing"
+        assert set(self.in_sum) == staying, "a client's update is not in the sum"
+        newest = sum((self._newest_update(client) for client in staying), np.zeros(SIZE, np.int64))
+        assert self.ledger.total.tolist() == newest.tolist()
+
+    def _faultless_round(self) -> None:
+        for client in range(len(self.devices)):
+            self.do_send_hello(client)
+            self._deliver_instruction(0, keep_copy=False)
+            self._deliver_reply(self.replies.pop())
+        asked = [client.id for client in self.ledger.clients() if client.id not in self.inconsistent]
+        self.instructions += [encode(instruction) for instruction in self.ledger.issue(asked).values()]
+        while self.instructions:
+            self._deliver_instruction(0, keep_copy=False)
+            self._deliver_reply(self.replies.pop())
+        self.do_close_round(0, 0)
+
+    def _exchange(self, num: int, *, copies: int) -> None:
+        """Deliver the last instructions and the replies to them; the bits of `copies` say which stay in transit too."""
+        for header in self.instructions[len(self.instructions) - num :]:
+            before = len(self.replies)
+            self.instructions.append(header)
+            self._deliver_instruction(len(self.instructions) - 1, keep_copy=False)
+            for sent in self.replies[before:]:
+                self._deliver_reply(sent)
+            if not copies & 2:
+                del self.replies[before:]
+        if not copies & 4:
+            del self.instructions[len(self.instructions) - num :]
+
+
+def _position(which: int, items: Sequence[Any]) -> int:
+    """Return the position of the newest item for odd numbers, of any item for even ones."""
+    return len(items) - 1 if which % 2 else which // 2 % len(items)

@@ -1,0 +1,316 @@
+"""A server, its clients and the network between them in memory, with an independent record of what must be in the sum.
+
+The record follows from the outside which uploads were accepted and which transactions became durable. `check` compares
+the ledger with it. Every message passes through the real encoding. `history_actions.py` adds the actions of a history.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlatest.errors import DeclinedError, LedgerError
+from fedlatest.ledger import ClientStore, JobConfig, Layout, Ledger, LocalUpdate, handle_instruction
+from fedlatest.ledger.database import Database
+from fedlatest.ledger.fixed_point import FixedPoint
+from fedlatest.ledger.hashing import digest_of
+from fedlatest.ledger.messages import Reply, Ticket, decode_instruction, decode_reply, encode
+from tests.ledger.faults import CrashError, FaultyConnection, FaultyStorage
+
+SIZE = 3
+LAYOUT = Layout.of({"x": np.zeros(SIZE, np.float32)})
+
+
+class RecordedUpdate(NamedTuple):
+    """An update that is in the sum according to the record.
+
+    `incarnation` counts the restores of the client's disk and of the ledger before the update was computed.
+    """
+
+    ticket: Ticket
+    update: FixedPoint
+    incarnation: tuple[int, int]
+
+
+class ReplyInTransit(NamedTuple):
+    """An encoded reply on the network, with the whole update that the record knows it stands for."""
+
+    header: str
+    upload: FixedPoint | None
+    update: FixedPoint | None
+    incarnation: tuple[int, int]
+
+
+class Backup(NamedTuple):
+    """A copy of the ledger, and the record at the time of the copy."""
+
+    content: bytes
+    in_sum: dict[str, RecordedUpdate]
+    used: set[tuple[str, Ticket]]
+
+
+@dataclass
+class Device:
+    """A client's disk and copies of it; `restores` counts how often the disk was lost, damaged or restored."""
+
+    storage: FaultyStorage = field(default_factory=FaultyStorage)
+    copies: list[dict[str, bytes]] = field(default_factory=lambda: [{}])
+    restores: int = 0
+
+
+class HistoryState:
+    """The state of a history: server, clients, messages in transit and the record.
+
+    Args:
+        memory: where updates are stored, as in `JobConfig`.
+        num_clients: number of clients.
+        path: the ledger's file; None for a database in memory.
+        ledger_class: the server's protocol under test.
+        client_handler: the client's protocol under test.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: str,
+        num_clients: int,
+        path: Path | None = None,
+        ledger_class: type[Ledger] = Ledger,
+        client_handler: Callable[..., Reply] = handle_instruction,
+    ) -> None:
+        self.config = JobConfig("fedlaavg", memory=memory, unit=1.0)  # type: ignore[arg-type]
+        self.path, self.ledger_class, self.client_handler = path, ledger_class, client_handler
+        self.devices = {f"c{number}": Device() for number in range(num_clients)}
+        self.instructions: list[str] = []  # in transit to clients
+        self.replies: list[ReplyInTransit] = []  # in transit to the server
+        self.in_sum: dict[str, RecordedUpdate] = {}
+        self.accepted: dict[str, RecordedUpdate | None] = {}  # in the open round; None for a goodbye
+        self.used: set[tuple[str, Ticket]] = set()
+        self.updates: dict[str, FixedPoint] = {digest_of(_zeros()): _zeros()}  # all computed updates, by digest
+        self.backups: list[Backup] = []
+        self.statistics: Counter[str] = Counter()
+        self.num_reports = self.num_tokens = self.num_updates = self.ledger_restores = 0
+        self.data_was_lost = False  # whether a disk or the ledger was lost, damaged or restored
+        self.may_resync = False
+        self.time = 0.0
+        self.connection = self._connect()
+        self.ledger = self._open()
+        self.round, self.epoch = self.ledger.round, self.ledger.epoch
+        self.job = self.ledger.job
+
+    # Invariants
+
+    def check(self) -> None:
+        """Check that the ledger's sum is that of the record, and that clients store their updates in the sum."""
+        expected = sum(
+            (recorded.update.astype(np.int64) for recorded in self.in_sum.values()), np.zeros(SIZE, np.int64)
+        )
+        assert self.ledger.total.tolist() == expected.tolist(), "the sum differs from the updates that counted"
+        assert self.ledger.database.get_arrays("sum")["total"].tolist() == expected.tolist()
+        tickets = {client.id: client.applied for client in self.ledger.clients() if client.applied is not None}
+        if self.ledger_class is Ledger:
+            assert tickets == {client: recorded.ticket for client, recorded in self.in_sum.items()}
+        [(round, epoch)] = self.connection.execute("SELECT round, epoch FROM state").fetchall()
+        assert (round, epoch) == (self.ledger.round, self.ledger.epoch.number)
+        assert self.ledger.arrays()["x"].tolist() == [round] * SIZE, "the model is of another round than the ledger"
+        if self.config.memory == "client" and self.ledger_class is Ledger:
+            for client, recorded in self.in_sum.items():
+                assert self._stores(client, recorded) or recorded.incarnation != self._incarnation(client)
+
+    def clients_without_base(self) -> list[str]:
+        """Return the clients that can no longer subtract their update from the sum."""
+        if self.config.memory != "client":
+            return []
+        return [client for client, recorded in self.in_sum.items() if not self._stores(client, recorded)]
+
+    # The server
+
+    def _open(self, database: Database | None = None) -> Ledger:
+        options = {"clock": lambda: self.time, "token": self._token}
+        arrays = {"x": np.zeros(SIZE, np.float32)}
+        database = database or Database(self.connection)
+        self.inconsistent: set[str] = set()
+        return self.ledger_class.open(database, config=self.config, layout=LAYOUT, arrays=lambda: arrays, **options)
+
+    def _connect(self, content: bytes | None = None) -> FaultyConnection:
+        if self.path is not None and content is not None:
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            self.path.write_bytes(content)
+        connection = faulty_connection(Database.open(self.path or ":memory:", factory=FaultyConnection))
+        connection.crashes = self.statistics
+        if self.path is None and content is not None:
+            connection.deserialize(content)
+        return connection
+
+    def _run_server(self, action: Callable[[], Any], *, may_remove: bool = False) -> Any:
+        """Run an action of the server, restart the server if it crashes, and update the record from the database."""
+        result = None
+        try:
+            result = action()
+        except CrashError:
+            self._restart_server(may_remove=may_remove)
+        else:
+            self._update_record(may_remove=may_remove)
+        self.may_resync = False
+        return result
+
+    def _restart_server(self, *, may_remove: bool = False) -> None:
+        if self.path is not None:
+            self.connection.close()
+            self.connection = self._connect()
+        elif self.connection.in_transaction:  # SQLite does this when the file of a dead process is reopened
+            self.connection.rollback()
+        for _ in range(2):
+            try:
+                self.ledger = self._open()
+                break
+            except CrashError:
+                self.statistics["server crashes at its start"] += 1
+                self.connection.rollback()
+        self._update_record(may_remove=may_remove)
+        self.accepted = {}
+
+    def _update_record(self, *, may_remove: bool) -> None:
+        """Infer from round and epoch which transactions took place; everything else must agree with them."""
+        [(round, number, token)] = self.connection.execute("SELECT round, epoch, token FROM state").fetchall()
+        assert round in (self.round, self.round + 1), "the round decreased"
+        if round > self.round:
+            for client, recorded in self.accepted.items():
+                self._record_applied(client, recorded)
+            self.accepted = {}
+        if (number, token) != self.epoch:
+            assert number > self.epoch.number
+            assert self.may_resync, "a new epoch without a cause"
+            self.accepted = {}
+            self.statistics["new epoch"] += 1
+            if self.config.memory == "client":
+                self.in_sum = {}
+        clients = {client.id for client in self.ledger.clients()}
+        for client in [client for client in self.in_sum if client not in clients]:
+            assert may_remove, "a client was removed while its update was in the sum"
+            self.statistics["expired from the sum"] += 1
+            del self.in_sum[client]
+        self.round, self.epoch = round, type(self.epoch)(number, token)
+
+    def _record_applied(self, client: str, recorded: RecordedUpdate | None) -> None:
+        if recorded is None:
+            self.in_sum.pop(client, None)
+            self.statistics["goodbye counted"] += 1
+            return
+        assert (client, recorded.ticket) not in self.used, "a ticket counted twice"
+        self.used.add((client, recorded.ticket))
+        self.in_sum[client] = recorded
+        self.statistics["upload counted"] += 1
+
+    def _deliver_reply(self, sent: ReplyInTransit) -> None:
+        reply = decode_reply(sent.header, sent.upload)
+        if reply.ticket is None:
+            verdict = self._run_server(lambda: self.ledger.handle_hello(reply))
+        else:
+            changes, delta = self.connection.total_changes, self.ledger.sums().delta.copy()
+            verdict = self._run_server(lambda: self.ledger.handle_reply(reply))
+            if verdict is not None and verdict.outcome not in ("accepted", "left", "lost", "restored"):
+                assert changes == self.connection.total_changes, "a refused reply changed the file"
+                assert delta.tolist() == self.ledger.sums().delta.tolist(), "a refused reply changed the sum"
+        if verdict is None:
+            return
+        self.statistics[f"{'hello' if reply.ticket is None else 'reply'}: {verdict.outcome}"] += 1
+        self.inconsistent.discard(reply.client)
+        if verdict.outcome in ("lost", "restored"):
+            assert self.data_was_lost, f"an inconsistency was reported without a cause: {verdict}"
+            self.num_reports += 1
+            self.inconsistent.add(reply.client)
+        if reply.ticket is not None and verdict.outcome in ("accepted", "left"):
+            assert reply.client not in self.accepted, "two replies of one client were accepted in a round"
+            assert sent.update is not None
+            recorded = RecordedUpdate(reply.ticket, sent.update, sent.incarnation)
+            self.accepted[reply.client] = recorded if verdict.outcome == "accepted" else None
+            self.statistics["late reply accepted"] += reply.round < self.round
+
+    def _state_row(self) -> Any:
+        return self.connection.execute("SELECT round, boot, epoch, token FROM state").fetchall()
+
+    def _token(self) -> str:
+        self.num_tokens += 1
+        return f"{self.num_tokens:x}"
+
+    # The clients
+
+    def _deliver_instruction(self, position: int, *, keep_copy: bool, how: int = 0) -> None:
+        header = self.instructions[position] if keep_copy else self.instructions.pop(position)
+        instruction = decode_instruction(header)
+        self.statistics["instruction delivered twice"] += keep_copy
+        store = self._store(instruction.client)
+        before = self.num_updates
+        try:
+            reply = self.client_handler(store, instruction, train=lambda: self._train(how), weight=1.0)
+        except CrashError:
+            return
+        update = self.updates[reply.update_digest] if reply.update_digest else None
+        if update is not None and self.num_updates > before:
+            assert digest_of(self._last_update) == reply.update_digest
+        sent = ReplyInTransit(encode(reply), reply.upload, update, self._incarnation(instruction.client))
+        self.replies.append(sent)
+        self.statistics[f"sent: {reply.kind}"] += 1
+
+    def _train(self, how: int) -> LocalUpdate:
+        """Return an update that no other call returns; one value of `how` in 8 declines, another one fails."""
+        if how % 8 == 1:
+            raise DeclinedError("not now")
+        if how % 8 == 2:
+            raise LedgerError("something is broken")
+        self.num_updates += 1
+        number = self.num_updates
+        self._last_update = np.array([number, -2 * number, 7919 * number % 1009], np.int32)
+        self.updates[digest_of(self._last_update)] = self._last_update
+        return LocalUpdate(self._last_update, 1.0 + how % 3, {"loss": 0.5})
+
+    def _client(self, which: int) -> str:
+        return f"c{which % len(self.devices)}"
+
+    def _store(self, client: str) -> ClientStore:
+        storage = self.devices[client].storage
+        storage.crashes = self.statistics
+        return ClientStore(storage)
+
+    def _incarnation(self, client: str) -> tuple[int, int]:
+        return self.devices[client].restores, self.ledger_restores
+
+    def _replace_disk(self, which: int, files: dict[str, bytes]) -> None:
+        device = self.devices[self._client(which)]
+        device.storage.files = dict(files)
+        device.restores += 1
+        self.data_was_lost = True
+
+    def _stores(self, client: str, recorded: RecordedUpdate) -> bool:
+        state = self._store(client).load(self.job)
+        digests = {stored.ticket: stored.digest for stored in state.updates} if state else {}
+        return digests.get(recorded.ticket) == digest_of(recorded.update)
+
+    def _newest_update(self, client: str) -> FixedPoint:
+        store = self._store(client)
+        state = store.load(self.job)
+        assert state is not None
+        return store.load_update(self.job, state.tickets[-1])
+
+    def _is_leaving(self, client: str) -> bool:
+        content = self.devices[client].storage.get(f"{self.job}/state.json")
+        try:
+            return content is not None and bool(json.loads(content)["leaving"])
+        except ValueError:
+            return False
+
+
+def faulty_connection(database: Database) -> FaultyConnection:
+    """Return the connection of a database that was opened with `factory=FaultyConnection`."""
+    assert isinstance(database.connection, FaultyConnection)
+    return database.connection
+
+
+def _zeros() -> FixedPoint:
+    return np.zeros(SIZE, np.int32)
