@@ -16,7 +16,7 @@ import numpy as np
 from fedlatest import fedlaavg
 from fedlatest.deployment.template.digits import task
 from fedlatest.deployment.template.digits.client_app import app as client_app_of_digits
-from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, from_record, to_record
+from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, from_record, to_record
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, FolderStorage, Layout, Ledger, LocalUpdate, Reply, handle_instruction
 from fedlatest.ledger.hashing import checksum_of, digest_of
@@ -30,15 +30,15 @@ def round_overhead(folder: Path) -> tuple[float, float]:
     """Return the seconds (median, maximum) that a round spends in fedlatest: selection, tickets, merge and commit."""
     model = {"weight": np.zeros((64, 10), np.float32), "bias": np.zeros(10, np.float32)}
 
-    def train(weights: dict[str, np.ndarray], task: Assignment) -> Fitted:
+    def train(weights: dict[str, np.ndarray], task: ClientTask) -> ClientResult:
         rng = np.random.default_rng(task.round)
         noise = {name: rng.normal(size=part.shape).astype(part.dtype) for name, part in weights.items()}
-        return Fitted(300, {}, {name: part + noise[name] for name, part in weights.items()})
+        return ClientResult(300, {}, {name: part + noise[name] for name, part in weights.items()})
 
     grid = LocalGrid()
     for node in range(NUM_NODES):
         grid.add(client_app(train), {"state-dir": str(folder / f"node{node}"), "name": f"node{node}"})
-    strategy = FedLaAvg(job=folder / "job", cohort_size=NUM_NODES, pace=Pace(poll=0.001), min_clients=NUM_NODES)
+    strategy = FedLaAvg(job=folder / "job", cohort_size=NUM_NODES, timeouts=Timeouts(poll=0.001), min_clients=NUM_NODES)
     strategy.start(grid, to_record(model), num_rounds=ROUNDS)
     events = [event for event in read_events(folder / "job" / "events.jsonl") if event["event"] == "merged"]
     seconds = [event["own_seconds"] for event in events[1:]]  # the first round compiles
@@ -97,8 +97,10 @@ def rounding_effect(folder: Path, unit: float) -> tuple[float, dict[str, np.ndar
         node_config = {"state-dir": str(folder / f"node{number}"), "partition-id": number, "num-partitions": NUM_NODES}
         run_config = {"seed": 0, "local-steps": 50, "batch-size": 10, "learning-rate": 0.1}
         grid.add(client_app_of_digits, node_config, run_config=run_config)
-    strategy = FedLaAvg(job=folder / "job", cohort_size=3, unit=unit, pace=Pace(poll=0.001), min_clients=NUM_NODES)
-    model = from_record(strategy.start(grid, to_record(task.first_model()), num_rounds=ROUNDS).arrays)
+    strategy = FedLaAvg(
+        job=folder / "job", cohort_size=3, unit=unit, timeouts=Timeouts(poll=0.001), min_clients=NUM_NODES
+    )
+    model = from_record(strategy.start(grid, to_record(task.initial_model()), num_rounds=ROUNDS).arrays)
     return task.evaluate(model, *task.load_test())["accuracy"], model
 
 

@@ -1,8 +1,8 @@
-"""Time and memory of reading and cleaning 1.6 million tweets: `python -m benchmarks.tweets --data DIR`.
+"""Measure the time and memory of reading and cleaning 1.6 million tweets: `python -m benchmarks.tweets --data DIR`.
 
-The file of the folder (without one, generated tweets) is repeated up to as many rows as Sentiment140 has. So that
-repetition does not flatter, every copy has accounts of its own and ends every fourth tweet with a word of its own: the
-lists of accounts and words grow as those of the full data do. Reading has a process of its own.
+The rows of the file in the folder (by default, of generated tweets) are repeated until there are as many as in
+Sentiment140. Every copy has different accounts and adds a new word to every fourth tweet, so that the lists of accounts
+and words grow as they do for the full data. The file is read in a separate process.
 """
 
 import argparse
@@ -23,21 +23,21 @@ TARGET_SECONDS, TARGET_GIB = 60, 2
 
 
 def write_rows(source: Path, path: Path, num_rows: int) -> None:
-    """Copies of a CSV's rows, each copy a little different from the others."""
+    """Write `num_rows` copies of the rows of a CSV file, with new accounts and words in each copy."""
     from fedlatest.data.text_files import read_lines
 
     rows = list(csv.reader(read_lines(source, encoding="latin-1", member=".csv")))
     with path.open("w", encoding="latin-1", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
         for number in range(num_rows):
-            copy, place = divmod(number, len(rows))
-            *head, account, text = rows[place]
-            more = f" {in_letters(number)}" if copy and number % 4 == 0 else ""
-            writer.writerow((*head, f"{account}_{copy}" if copy else account, text + more))
+            copy, position = divmod(number, len(rows))
+            *head, account, text = rows[position]
+            suffix = f" {in_letters(number)}" if copy and number % 4 == 0 else ""
+            writer.writerow((*head, f"{account}_{copy}" if copy else account, text + suffix))
 
 
 def in_letters(number: int) -> str:
-    """A number as a word that cleaning leaves as it is: no letter stands three times in a row."""
+    """Return a number as a word that cleaning does not change: no letter occurs three times in a row."""
     word = ""
     while number:
         number, digit = divmod(number, 24)
@@ -46,14 +46,14 @@ def in_letters(number: int) -> str:
 
 
 def measure(path: Path) -> dict[str, float]:
-    """Seconds to read and clean a file, and the peak memory of this process."""
+    """Return the seconds to read and clean a file, and the peak memory of this process."""
     from fedlatest.data.sentiment140.parsing import read_tweets
 
-    begun, cpu = time.perf_counter(), time.process_time()
+    start, cpu_start = time.perf_counter(), time.process_time()
     tweets = read_tweets(path)
     return {
-        "seconds": time.perf_counter() - begun,
-        "cpu": time.process_time() - cpu,
+        "seconds": time.perf_counter() - start,
+        "cpu": time.process_time() - cpu_start,
         "gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "rows": len(tweets.positive),
         "words": len(tweets.texts.words),
@@ -64,20 +64,20 @@ def measure(path: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with sentiment140/ and glove/ (default: generated tweets)")
-    parser.add_argument("--rows", type=int, default=NUM_ROWS, help=f"how many tweets (default {NUM_ROWS})")
-    parser.add_argument("--measure", type=Path, help="measure one file in this process and print it as JSON")
+    parser.add_argument("--rows", type=int, default=NUM_ROWS, help=f"number of tweets (default {NUM_ROWS})")
+    parser.add_argument("--measure", type=Path, help="measure one file in this process and print the result as JSON")
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
-    from fedlatest.data.sentiment140.files import find_files
     from fedlatest.data.sentiment140.generated import write_generated
+    from fedlatest.data.sentiment140.source_files import find_files
 
-    with tempfile.TemporaryDirectory() as place:
-        folder = options.data or Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.data or Path(temporary)
         if not options.data:
             write_generated(folder, 1500)
-        path = Path(place) / "repeated.csv"
+        path = Path(temporary) / "repeated.csv"
         write_rows(find_files(folder)[0].path, path, options.rows)
         command = [sys.executable, "-m", "benchmarks.tweets", "--measure", str(path)]
         row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -27,10 +27,10 @@ BLOCK = 20
 
 def tweets(folder: Path) -> Federation:
     """The accounts of Sentiment140."""
-    from fedlatest import deal_accounts, load_sentiment140, tweet_federation
+    from fedlatest import load_sentiment140, split_accounts, tweet_federation
 
     tweet_set = load_sentiment140(folder)
-    return tweet_federation(tweet_set, deal_accounts(tweet_set, num_clients=CLIENTS))
+    return tweet_federation(tweet_set, split_accounts(tweet_set, num_clients=CLIENTS))
 
 
 def random_words() -> Federation:
@@ -70,7 +70,7 @@ def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
     from fedlatest.simulation import Engine, ExperimentSpec
 
     if case == "plain scan":
-        native.ready, pallas.ready = lambda *_: False, lambda *_: False
+        native.is_usable, pallas.is_usable = lambda *_: False, lambda *_: False
     federation = tweets(data) if data else random_words()
     assert federation.table is not None, "texts have a table of word vectors"
     spec = ExperimentSpec(

@@ -1,4 +1,4 @@
-"""A Flax model: its init and apply are what fedlatest asks for."""
+"""Train a Flax model: fedlatest uses its init and apply functions."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def apply(params: Any, pixels: jax.Array) -> jax.Array:
 model = fedlatest.Model(lambda key: net.init(key, jnp.zeros((1, 64))), apply)
 
 samples = fedlatest.load_digits()
-federation = samples.deal(fedlatest.dirichlet(samples.labels, num_clients=50, seed=0, alpha=0.3))
+federation = samples.to_federation(fedlatest.dirichlet(samples.labels, num_clients=50, seed=0, alpha=0.3))
 result = fedlatest.simulate(
     federation,
     model,

@@ -11,7 +11,7 @@ import jax
 import pytest
 from hypothesis import settings
 
-from tests.data.images import write_small_mnist
+from tests.data.idx_files import write_small_mnist
 
 os.environ.setdefault("NPROC", "1")  # one thread, as the command line sets it for small models
 

@@ -1,4 +1,4 @@
-"""A slow, obvious two-layer LSTM in plain NumPy and float64: one text at a time, one word at a time, forth and back."""
+"""Reference implementation of the two-layer LSTM in NumPy and float64: one text and one word at a time."""
 
 from typing import Any
 
@@ -10,41 +10,41 @@ Layer = dict[str, Floats]
 
 
 def logits(params: Any, vectors: Any, lengths: Any) -> Floats:
-    """[texts] the model's outputs."""
+    """Return [texts] the outputs of the model."""
     model = _as_float64(params)
-    return np.array([_forth(model, text[:n])[0] for text, n in zip(vectors, lengths, strict=True)])
+    return np.array([_forward(model, text[:n])[0] for text, n in zip(vectors, lengths, strict=True)])
 
 
 def gradient(params: Any, vectors: Any, lengths: Any, labels: Any) -> Any:
-    """Of the mean over texts of log(1 + exp(logit)) - label * logit, by hand."""
+    """Return the gradient of the mean over texts of log(1 + exp(logit)) - label * logit."""
     model = _as_float64(params)
     total = {part: {name: np.zeros_like(leaf) for name, leaf in layer.items()} for part, layer in model.items()}
     for text, length, label in zip(vectors, lengths, labels, strict=True):
-        logit, kept, state = _forth(model, np.asarray(text[:length], np.float64))
-        change = (_sigmoid(logit) - label) / len(labels)
-        total["output"]["weight"] += change * state[None]
-        total["output"]["bias"] += change
-        _back(model, kept, change * model["output"]["weight"][0], total)
+        logit, intermediates, state = _forward(model, np.asarray(text[:length], np.float64))
+        slope = (_sigmoid(logit) - label) / len(labels)
+        total["output"]["weight"] += slope * state[None]
+        total["output"]["bias"] += slope
+        _backward(model, intermediates, slope * model["output"]["weight"][0], total)
     return total
 
 
-def _forth(model: Any, words: Floats) -> tuple[Any, list[Any], Floats]:
-    """The logit, what each word left behind in both layers, and the upper layer's last state."""
+def _forward(model: Any, words: Floats) -> tuple[Any, list[Any], Floats]:
+    """Return the logit, the intermediate values of each word in both layers, and the last state of the upper layer."""
     h1, c1, h2, c2 = np.zeros((4, len(model["lower"]["hidden"])))
-    kept = []
+    intermediates = []
     for word in words:
         h1, c1, lower = _cell(model["lower"], word, h1, c1)
         h2, c2, upper = _cell(model["upper"], h1, h2, c2)
-        kept.append((lower, upper))
-    return (model["output"]["weight"] @ h2 + model["output"]["bias"])[0], kept, h2
+        intermediates.append((lower, upper))
+    return (model["output"]["weight"] @ h2 + model["output"]["bias"])[0], intermediates, h2
 
 
-def _back(model: Any, kept: list[Any], dh2: Floats, total: Any) -> None:
-    """From the gradient of the upper layer's last state to those of the weights, which are added to."""
+def _backward(model: Any, intermediates: list[Any], dh2: Floats, total: Any) -> None:
+    """Add the gradients of the weights to `total`, given the gradient of the last state of the upper layer."""
     dh1, dc1, dc2 = np.zeros((3, len(dh2)))
-    for lower, upper in reversed(kept):
-        from_above, dh2, dc2 = _cell_back(model["upper"], upper, dh2, dc2, total["upper"])
-        _, dh1, dc1 = _cell_back(model["lower"], lower, dh1 + from_above, dc1, total["lower"])
+    for lower, upper in reversed(intermediates):
+        from_above, dh2, dc2 = _cell_backward(model["upper"], upper, dh2, dc2, total["upper"])
+        _, dh1, dc1 = _cell_backward(model["lower"], lower, dh1 + from_above, dc1, total["lower"])
 
 
 def _cell(layer: Layer, x: Floats, h: Floats, c: Floats) -> tuple[Floats, Floats, Any]:
@@ -55,9 +55,11 @@ def _cell(layer: Layer, x: Floats, h: Floats, c: Floats) -> tuple[Floats, Floats
     return o * np.tanh(new), new, (x, h, c, i, f, g, o, new)
 
 
-def _cell_back(layer: Layer, kept: Any, dh: Floats, dc: Floats, total: Layer) -> tuple[Floats, Floats, Floats]:
-    """Gradients of the cell's input, of its hidden state and of its cell before the word."""
-    x, h, c, i, f, g, o, new = kept
+def _cell_backward(
+    layer: Layer, intermediate: Any, dh: Floats, dc: Floats, total: Layer
+) -> tuple[Floats, Floats, Floats]:
+    """Return the gradients of the input, of the hidden state and of the cell before the word."""
+    x, h, c, i, f, g, o, new = intermediate
     do = dh * np.tanh(new)
     dc = dc + dh * o * (1 - np.tanh(new) ** 2)
     di, df, dg = dc * g, dc * c, dc * i

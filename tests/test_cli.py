@@ -178,7 +178,8 @@ print("imported:", *(name for name in ("jax", "flwr", "matplotlib", "sklearn") i
 
 def test_help_starts_without_heavy_packages() -> None:
     """A command imports JAX, Flower and matplotlib when it runs; --help and --version need none of them."""
-    commands = ([], ["run"], ["list"], ["plot"], ["reproduce"], ["report"], ["advise"], ["explain"], ["deploy"])
+    names = ("run", "list", "plot", "reproduce", "report", "advise", "explain", "deploy", "audit")
+    commands = [[], *([name] for name in names)]
     code = HELP.format(arguments=[["--version"], *([*command, "--help"] for command in commands)])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.count("Usage:") == len(commands)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlatest import ConfigError, deal_accounts, generated_tweets, load_model, tweet_federation
+from fedlatest import ConfigError, generated_tweets, load_model, split_accounts, tweet_federation
 from fedlatest.data import write_generated
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
@@ -26,7 +26,7 @@ def test_run_tweets_end_to_end(tmp_path: Path) -> None:
     assert (clients.sent.sum(axis=1) == clients.sizes).all()
     assert (clients.window[:, 1] == 8).all()
     tweets = generated_tweets()
-    federation = tweet_federation(tweets, deal_accounts(tweets, num_clients=90))
+    federation = tweet_federation(tweets, split_accounts(tweets, num_clients=90))
     model = load_model(tmp_path / "o")
     correct = model.predict(federation.test_features, table=federation.table) == federation.test_labels
     assert correct.mean() == pytest.approx(folder.metrics().rows[-1].test_accuracy, abs=1e-6)
@@ -66,7 +66,7 @@ def test_reproduce_sleep_figure_from_files(folder: Path, tmp_path: Path) -> None
     ("arguments", "message"),
     [
         (("--data", "nowhere"), "data=nowhere: no such folder"),
-        (("--data", "."), "data=.: holds no tweets"),
+        (("--data", "."), "data=.: contains no tweets"),
         (("--set", "digits=3"), "digits: belongs to availability=diurnal"),
         (("--set", "alpha=half"), "alpha=half: expected a number"),
     ],

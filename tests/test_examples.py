@@ -42,7 +42,7 @@ def test_scikit_learn_on_flower() -> None:
     """Accuracy reaches 0.85 with half of the clients unavailable, and the sum holds every client's update."""
     output = run("flower_sklearn.py")
     assert float(re.findall(r"round 60: accuracy ([\d.]+)", output)[0]) > 0.85
-    assert "that of 10 clients' updates, off by 0" in output
+    assert "the sum of 10 clients' updates differs from the server's by 0" in output
 
 
 def test_every_example_is_tested() -> None:

@@ -1,4 +1,4 @@
-"""The hash and the shuffle: equal to the reference, uniform, and a permutation for every size."""
+"""Hash and shuffle: equal to the reference, uniform, and a permutation for every size."""
 
 import itertools
 from collections import Counter
@@ -47,8 +47,8 @@ def test_permute_reaches_every_order_equally_often(size: int) -> None:
     assert chi_square < degrees + 5 * np.sqrt(2 * degrees) + 10
 
 
-def test_permute_mixes_neighbours() -> None:
-    """Where 0 and 1 land together in a shuffle of 60 is uniform over the 60 * 59 pairs: chi-square."""
+def test_permute_separates_neighbours() -> None:
+    """The positions of 0 and 1 in a shuffle of 60 are uniform over the 60 * 59 pairs: chi-square."""
     keys = bits(1, Purpose.BATCHES, jnp.arange(200_000))
     first, second = (np.asarray(permute(keys, 60, position)) for position in (0, 1))
     counts = np.bincount(first * 60 + second, minlength=3600).reshape(60, 60)
@@ -58,14 +58,14 @@ def test_permute_mixes_neighbours() -> None:
     assert abs(chi_square - pairs.size) < 6 * np.sqrt(2 * pairs.size)
 
 
-def test_uniform_is_uniform_and_streams_are_unrelated() -> None:
-    here = np.asarray(uniform(0, Purpose.AVAILABILITY, jnp.arange(100_000)))
-    there = np.asarray(uniform(0, Purpose.SELECTION, jnp.arange(100_000)))
+def test_uniform_is_uniform_and_streams_are_uncorrelated() -> None:
+    draws = np.asarray(uniform(0, Purpose.AVAILABILITY, jnp.arange(100_000)))
+    other_purpose = np.asarray(uniform(0, Purpose.SELECTION, jnp.arange(100_000)))
     other_seed = np.asarray(uniform(1, Purpose.AVAILABILITY, jnp.arange(100_000)))
-    histogram = np.histogram(here, bins=100, range=(0, 1))[0]
+    histogram = np.histogram(draws, bins=100, range=(0, 1))[0]
     assert ((histogram - 1000) ** 2 / 1000).sum() < 99 + 6 * np.sqrt(2 * 99)
-    assert here.min() >= 0
-    assert here.max() < 1
-    assert abs(np.corrcoef(here, there)[0, 1]) < 0.015
-    assert abs(np.corrcoef(here, other_seed)[0, 1]) < 0.015
-    assert abs(np.corrcoef(here[1:], here[:-1])[0, 1]) < 0.015
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    assert abs(np.corrcoef(draws, other_purpose)[0, 1]) < 0.015
+    assert abs(np.corrcoef(draws, other_seed)[0, 1]) < 0.015
+    assert abs(np.corrcoef(draws[1:], draws[:-1])[0, 1]) < 0.015

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         write_trace,
     )
     from fedlatest.data import (
-        Deal,
+        AccountSplit,
         Federation,
         Partition,
         Samples,
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
         Words,
         by_client,
         by_label,
-        deal_accounts,
         dirichlet,
         generated_tweets,
         iid,
         load_digits,
         load_mnist,
         load_sentiment140,
+        split_accounts,
         tweet_federation,
     )
     from fedlatest.errors import (
@@ -77,11 +77,11 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "AccountSplit",
     "Algorithm",
     "Availability",
     "ConfigError",
     "DataError",
-    "Deal",
     "DeploymentError",
     "DivergedError",
     "Federation",
@@ -107,7 +107,6 @@ __all__ = [
     "both",
     "by_client",
     "by_label",
-    "deal_accounts",
     "dirichlet",
     "diurnal",
     "either",
@@ -138,6 +137,7 @@ __all__ = [
     "simulate",
     "sine",
     "softmax_cross_entropy",
+    "split_accounts",
     "trace",
     "tweet_federation",
     "windows",

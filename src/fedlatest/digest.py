@@ -1,4 +1,4 @@
-"""Digests of arrays and texts: what a run was made of, in a line."""
+"""Digests of arrays and strings, with which manifests identify the data of a run."""
 
 import hashlib
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def digest(*trees: Any) -> str:
-    """A blake2b digest of all arrays, numbers and texts in some trees."""
+    """Return a BLAKE2b digest of all arrays, numbers and strings in the trees."""
     content = hashlib.blake2b(digest_size=16)
     for leaf in jax.tree.leaves(trees):
         array = np.ascontiguousarray(leaf)

@@ -1,4 +1,4 @@
-"""Where files lie: data in the folder that the user names; downloads and compiled kernels in the cache."""
+"""Locations of files: the data folder given by the user, and the cache for downloads and compiled kernels."""
 
 import os
 from pathlib import Path
@@ -6,17 +6,20 @@ from pathlib import Path
 DATA, CACHE = "FEDLATEST_DATA", "FEDLATEST_CACHE"  # names of environment variables
 
 
-def named_folder(folder: Path | str | None) -> Path | None:
-    """The folder given, or else the one that the environment's FEDLATEST_DATA names; None if there is neither."""
-    named = folder or os.environ.get(DATA)
-    return Path(named) if named else None
+def data_folder(folder: Path | str | None) -> Path | None:
+    """Return `folder`, or the folder in the environment variable FEDLATEST_DATA, or None if neither is set."""
+    chosen = folder or os.environ.get(DATA)
+    return Path(chosen) if chosen else None
 
 
 def cache_folder() -> Path:
-    """Where downloads and parsed files are kept: FEDLATEST_CACHE, or the system's place for caches."""
-    named = os.environ.get(CACHE)
-    if named:
-        return Path(named)
-    import pooch  # slow to import, and only this needs it
+    """Return the folder for downloads, parsed files and compiled kernels.
+
+    This is the environment variable FEDLATEST_CACHE, or else the cache folder of the operating system.
+    """
+    chosen = os.environ.get(CACHE)
+    if chosen:
+        return Path(chosen)
+    import pooch  # slow to import and only needed here
 
     return Path(pooch.os_cache("fedlatest"))

@@ -1,7 +1,7 @@
-"""Random numbers without state: every draw is a hash of (seed, purpose, round, client id, ...).
+"""Stateless random numbers: every draw is a hash of (seed, purpose, round, client id, ...).
 
-A run therefore does not depend on how it was chunked, resumed, vectorised or ordered. Everything works on arrays, under
-`jit` and `vmap`, and costs a few integer operations a draw.
+The result of a run therefore does not depend on chunking, resuming, vectorisation or order. All functions work on
+arrays and under `jit` and `vmap`; a draw costs a few integer operations.
 """
 
 from enum import IntEnum
@@ -14,7 +14,7 @@ PERMUTATION_ROUNDS = 24
 
 
 class Purpose(IntEnum):
-    """What a stream is for; streams of different purposes are unrelated."""
+    """The purpose of a random stream; streams of different purposes are independent."""
 
     AVAILABILITY = 1
     SELECTION = 2
@@ -26,7 +26,12 @@ class Purpose(IntEnum):
 
 
 def bits(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:
-    """32 random bits for each combination of the words, which broadcast against each other.
+    """Return 32 random bits for each combination of the words.
+
+    Args:
+        seed: Seed of the run.
+        purpose: Purpose of the draw; different purposes give independent streams.
+        *words: Further keys such as round and client id, broadcast against each other.
 
     >>> bits(0, Purpose.SELECTION, 7, jnp.arange(3)).shape
     (3,)
@@ -38,16 +43,24 @@ def bits(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:
 
 
 def uniform(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:
-    """Uniform in [0, 1), on a grid of 2^-24 so that a rate of 1 is certain and a rate of 0 impossible."""
+    """Return uniform numbers in [0, 1), multiples of 2^-24, for the same arguments as `bits`.
+
+    `uniform(...) < rate` is therefore always true for a rate of 1 and never for a rate of 0.
+    """
     return (bits(seed, purpose, *words) >> 8).astype(jnp.float32) * jnp.float32(2**-24)
 
 
 def permute(key: ArrayLike, size: ArrayLike, position: ArrayLike) -> jax.Array:
-    """Where `position` goes in a pseudo-random permutation of range(size) that `key` names.
+    """Return the image of `position` under a pseudo-random permutation of range(size).
 
-    The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): in each round a position x and its partner p - x change
-    places if a coin, common to the pair, says so. One element costs the same whatever the size, no array is sorted, and
-    every `size` may differ.
+    This is the swap-or-not shuffle (Hoang, Morris, Rogaway 2012): in each of its rounds, a position x and its partner
+    p - x are swapped if a random bit of the pair is 1. The cost per element does not depend on `size`, no array is
+    sorted, and the arguments broadcast, so each element may have its own `size`.
+
+    Args:
+        key: 32 random bits that select the permutation.
+        size: Number of elements of the permutation.
+        position: Element to map, in 0 .. size - 1.
 
     >>> sorted(permute(jnp.uint32(3), 5, jnp.arange(5)).tolist())
     [0, 1, 2, 3, 4]
@@ -57,20 +70,20 @@ def permute(key: ArrayLike, size: ArrayLike, position: ArrayLike) -> jax.Array:
     return _shuffle(key, size, jnp.broadcast_to(jnp.asarray(position, jnp.int32), shape))
 
 
-@jax.jit  # traced once, not for every program anew: these rounds were most of what tracing a program took
-def _shuffle(key: jax.Array, size: jax.Array, place: jax.Array) -> jax.Array:
+@jax.jit  # traced once instead of once per program: these rounds dominated the tracing time
+def _shuffle(key: jax.Array, size: jax.Array, position: jax.Array) -> jax.Array:
     for number in range(1, PERMUTATION_ROUNDS + 1):
-        place = _swap_or_not(_mix(key + jnp.uint32(0x9E3779B9) * jnp.uint32(number)), size, place)
-    return place
+        position = _swap_or_not(_mix(key + jnp.uint32(0x9E3779B9) * jnp.uint32(number)), size, position)
+    return position
 
 
 @jax.jit
-def _swap_or_not(round_key: jax.Array, size: jax.Array, place: jax.Array) -> jax.Array:
+def _swap_or_not(round_key: jax.Array, size: jax.Array, position: jax.Array) -> jax.Array:
     pivot = jnp.minimum((_unit(round_key) * size).astype(jnp.int32), size - 1)
-    partner = pivot - place
+    partner = pivot - position
     partner = jnp.where(partner < 0, partner + size, partner)
-    coin = _mix(round_key ^ jnp.maximum(place, partner).astype(jnp.uint32)) >> 31
-    return jnp.where(coin == 1, partner, place)
+    swap = _mix(round_key ^ jnp.maximum(position, partner).astype(jnp.uint32)) >> 31
+    return jnp.where(swap == 1, partner, position)
 
 
 def _unsigned(word: ArrayLike) -> jax.Array:
@@ -82,7 +95,7 @@ def _unit(word: jax.Array) -> jax.Array:
 
 
 def _mix(word: jax.Array) -> jax.Array:
-    """Murmur3's finaliser (Appleby, public domain): a bijection of 32 bits in which every bit moves every other."""
+    """Apply the finaliser of MurmurHash3 (Appleby, public domain): a bijection in which each bit affects all others."""
     word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
     word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
     return word ^ (word >> 16)

@@ -1,4 +1,4 @@
-"""Every availability model answers the same questions: who is here, at any round, and for which smallest E."""
+"""The contract of every availability model: its output at any round, and its smallest E."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ NUM_CLIENTS = 6
 HORIZON = 60
 MILLION = 10**6
 HALF = np.arange(NUM_CLIENTS) < 3  # the first group: clients 0, 1, 2
-RATES = [1.0, 0.0, 0.5, 0.2, 0.8, 0.9]  # client 0 is certain, client 1 impossible
+RATES = [1.0, 0.0, 0.5, 0.2, 0.8, 0.9]  # client 0 is always available, client 1 never
 INTERVALS = [Interval(0, 0, 5), Interval(1, 3, 9), Interval(3, 50, 70), Interval(4, 2, 3), Interval(4, 8, 40)]
 
 MODELS: dict[str, Callable[[], Availability]] = {
@@ -60,21 +60,21 @@ MODELS: dict[str, Callable[[], Availability]] = {
     "restrict": lambda: restrict(markov(np.ones(NUM_CLIENTS), correlation=2), HALF),
 }
 
-# Who is here in round 10**6, worked out by hand ("?" is left to chance).
+# Availability in round 10**6, computed by hand ("?" is random).
 AT_A_MILLION = {
     "always": "111111",
     "diurnal": "111000",  # 10**6 mod 8 = 0: the first group's first round
     "alternating": "111000",  # 10**6 mod 5 = 0
-    "windows": "010100",  # 10**6 mod 24 = 16, so 16:00: within 8-17 and 22-18; 16:30 is to come, 12-16 just over
+    "windows": "010100",  # 10**6 mod 24 = 16, so 16:00: in 8-17 and 22-18, before 16:30-17:30, after 12-16
     "bernoulli": "10????",
     "markov": "10????",
-    "sine": "?0????",  # with amplitude 0.4 even a rate of 1 swings
+    "sine": "?0????",  # with amplitude 0.4 a rate of 1 varies, too
     "label_rates": "10??10",
     "trace": "000000",  # it ended in round 70
     "trace that wraps": "000100",  # 10**6 mod 70 = 50, the first round of 50-70
-    "lifetime": "110000",  # client 5's departure is this very round
+    "lifetime": "110000",  # client 5 departs in this round
     "both": "10?000",
-    "either": "10????",  # all lifetimes have ended, so only the coins are left
+    "either": "10????",  # all lifetimes have ended, only the random draws are left
     "shift": "000111",  # (10**6 + 5) mod 8 = 5: the second block, 4-7
     "restrict": "111000",
 }
@@ -85,7 +85,7 @@ Table = npt.NDArray[np.bool_]
 
 
 def smallest_e(table: Table) -> int | None:
-    """The smallest E such that each client is in every window of E successive rounds inside the horizon."""
+    """The smallest E such that each client is available in every window of E consecutive rounds."""
     for size in range(1, len(table) + 1):
         if all(table[first : first + size].any(axis=0).all() for first in range(len(table) - size + 1)):
             return size
@@ -99,12 +99,12 @@ def test_every_public_model_is_in_the_table() -> None:
 
 
 @every_model
-def test_one_true_or_false_per_client(name: str) -> None:
+def test_returns_one_bool_per_client(name: str) -> None:
     model = MODELS[name]()
-    here = model.available(0, seed=0)
+    result = model.available(0, seed=0)
     assert model.num_clients == NUM_CLIENTS
-    assert here.shape == (NUM_CLIENTS,)
-    assert here.dtype == np.dtype(bool)
+    assert result.shape == (NUM_CLIENTS,)
+    assert result.dtype == np.dtype(bool)
     table = model.table(HORIZON)
     assert table.shape == (HORIZON, NUM_CLIENTS)
     assert table.dtype == np.dtype(bool)
@@ -112,18 +112,18 @@ def test_one_true_or_false_per_client(name: str) -> None:
 
 @every_model
 @pytest.mark.parametrize("round", [0, 17, MILLION])
-def test_the_same_question_has_the_same_answer(name: str, round: int) -> None:
-    """Asked twice, of a model made anew, or in a compiled program."""
+def test_is_deterministic(name: str, round: int) -> None:
+    """Same result for a second call, for a second instance of the model, and in a compiled program."""
     model = MODELS[name]()
-    here = model.available(round, seed=5).tolist()
-    assert model.available(round, seed=5).tolist() == here
-    assert MODELS[name]().available(round, seed=5).tolist() == here
-    assert available(model, jnp.int32(round), jnp.uint32(5)).tolist() == here
+    expected = model.available(round, seed=5).tolist()
+    assert model.available(round, seed=5).tolist() == expected
+    assert MODELS[name]().available(round, seed=5).tolist() == expected
+    assert available(model, jnp.int32(round), jnp.uint32(5)).tolist() == expected
 
 
 @every_model
 def test_any_round_needs_no_history(name: str) -> None:
-    """Rounds asked for one by one, in a random order and with the round traced, equal the table in its order."""
+    """Rounds evaluated one at a time, in random order and with a traced round, equal the rows of the table."""
     model = MODELS[name]()
     table = model.table(HORIZON, seed=3)
     for round in np.random.default_rng(0).permutation(HORIZON):
@@ -141,9 +141,9 @@ def test_rounds_near_a_million_need_no_history(name: str) -> None:
 @every_model
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_round_a_million(name: str, seed: int) -> None:
-    here = available(MODELS[name](), jnp.int32(MILLION), jnp.uint32(seed))
-    for expected, seen in zip(AT_A_MILLION[name], here.tolist(), strict=True):
-        assert expected == "?" or (expected == "1") is seen
+    result = available(MODELS[name](), jnp.int32(MILLION), jnp.uint32(seed))
+    for expected, found in zip(AT_A_MILLION[name], result.tolist(), strict=True):
+        assert expected == "?" or (expected == "1") is found
 
 
 @every_model
@@ -160,7 +160,7 @@ def test_smallest_e_equals_brute_force(name: str, horizon: int) -> None:
 @register_dataclass
 @dataclass(frozen=True)
 class Replay(Availability):
-    """A table as it is: for tables that no other model makes."""
+    """Replays a table, for tables that no other model produces."""
 
     rows: jax.Array  # bool[rounds, N]
 
@@ -181,7 +181,7 @@ def test_smallest_e_of_any_table(table: Table, horizon: int) -> None:
 
 
 def test_longest_absence_by_hand() -> None:
-    """Absences of 2 in the middle, 3 at the end, and all 6 rounds: E would be 4, but the last client is never here."""
+    """Absences of 2 rounds in the middle, 3 at the end, and all 6: without the last client, E is 4."""
     table = np.array([[1, 0, 0, 1, 0, 1], [1, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]], bool).T
     assumption = Replay(jnp.asarray(table)).assumption(6)
     assert assumption.longest_absence.tolist() == [2, 3, 6]
@@ -192,6 +192,6 @@ def test_longest_absence_by_hand() -> None:
 
 
 @pytest.mark.parametrize("horizon", [0, -1])
-def test_no_horizon_is_an_error(horizon: int) -> None:
+def test_an_empty_horizon_is_an_error(horizon: int) -> None:
     with pytest.raises(ConfigError, match=f"^horizon={horizon}:"):
         always(1).assumption(horizon)

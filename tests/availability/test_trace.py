@@ -1,4 +1,4 @@
-"""Recorded availability: any intervals against a search through all of them, and the file's mistakes by line."""
+"""Recorded availability: compared with a linear search through the intervals; errors in files name the line."""
 
 import math
 import re
@@ -18,7 +18,7 @@ HORIZON = 40
 
 @st.composite
 def recordings(draw: st.DrawFn) -> list[Interval]:
-    """Up to 8 intervals in quarters of a time unit, in any order: they overlap, touch, and some hold no round."""
+    """Up to 8 intervals in quarters of a time unit, in any order; they may overlap, touch, or contain no round."""
     intervals = []
     for _ in range(draw(st.integers(1, 8))):
         start, length = draw(st.integers(0, 60)), draw(st.integers(1, 20))
@@ -26,42 +26,42 @@ def recordings(draw: st.DrawFn) -> list[Interval]:
     return intervals
 
 
-def is_here(intervals: list[Interval], client: int, time: Fraction) -> bool:
+def is_available(intervals: list[Interval], client: int, time: Fraction) -> bool:
     return any(owner == client and start <= time < end for owner, start, end in intervals)
 
 
-def holds_a_round(interval: Interval, round_length: float) -> bool:
+def contains_a_round(interval: Interval, round_length: float) -> bool:
     return math.ceil(interval.start / round_length) < math.ceil(interval.end / round_length)
 
 
 @settings(max_examples=80)
 @given(
     intervals=recordings(),
-    # Quarters divided by these are whole numbers or at least 1/12 away from one: no rounding to argue about.
+    # Quarters divided by these are whole numbers or differ from one by at least 1/12, so rounding errors do not matter.
     round_length=st.sampled_from([1.0, 0.5, 0.75, 2.0, 3.0]),
     wrap=st.booleans(),
 )
 @example(intervals=[Interval(0, 4, 6), Interval(0, 0, 2), Interval(0, 2, 4)], round_length=1.0, wrap=True)  # touching
 @example(intervals=[Interval(1, 0, 9), Interval(1, 2, 3), Interval(1, 4, 11)], round_length=1.0, wrap=False)  # nested
-@example(intervals=[Interval(2, 5, 6)], round_length=2.0, wrap=False)  # between rounds 2 and 3: holds none
-def test_equals_a_search_through_all_intervals(intervals: list[Interval], round_length: float, wrap: bool) -> None:
-    """Round r is the time r * round_length; a wrapped trace begins again in the first round after its last end."""
-    rounds_held = [interval for interval in intervals if holds_a_round(interval, round_length)]
-    if not rounds_held:
+@example(intervals=[Interval(2, 5, 6)], round_length=2.0, wrap=False)  # between rounds 2 and 3: contains none
+def test_equals_a_linear_search(intervals: list[Interval], round_length: float, wrap: bool) -> None:
+    """Round r is at the time r * round_length; a wrapped trace repeats from the first round after its last end."""
+    usable = [interval for interval in intervals if contains_a_round(interval, round_length)]
+    if not usable:
         with pytest.raises(ConfigError, match=f"^round_length={round_length}:"):
             trace(intervals, num_clients=NUM_CLIENTS, wrap=wrap, round_length=round_length)
         return
-    if wrap:  # see test_an_interval_too_short_for_a_round_still_ends_the_trace for the others
-        intervals = rounds_held
+    if wrap:  # test_an_interval_without_a_round_still_ends_the_trace covers the others
+        intervals = usable
     length = math.ceil(max(end for _, _, end in intervals) / round_length) if wrap else HORIZON
     table = trace(intervals, num_clients=NUM_CLIENTS, wrap=wrap, round_length=round_length).table(HORIZON)
     for round in range(HORIZON):
         time = round % length * Fraction(round_length)
-        assert table[round].tolist() == [is_here(intervals, client, time) for client in range(NUM_CLIENTS)]
+        assert table[round].tolist() == [is_available(intervals, client, time) for client in range(NUM_CLIENTS)]
 
 
 def test_by_hand_with_longer_rounds() -> None:
-    """Rounds at the times 0, 10, 20, ...: 5-25 holds 10 and 20, 30-31 holds 30, 41-49 none."""
+    """Rounds are at the times 0, 10, 20, ...: 5-25 contains 10 and 20, 30-31 contains 30, 41-49 contains none."""
     intervals = [Interval(0, 30, 31), Interval(0, 5, 25), Interval(1, 41, 49), Interval(1, 0, 0.1)]
     table = trace(intervals, num_clients=3, round_length=10).table(8)
     assert [np.flatnonzero(column).tolist() for column in table.T] == [[1, 2, 3], [0], []]
@@ -77,20 +77,20 @@ def test_by_hand_with_wrap() -> None:
 
 
 def test_many_intervals_of_one_client() -> None:
-    """1000 rounds here, every other one: the binary search reaches the first and the last."""
+    """Available in every other round, 1000 times: the binary search finds the first and the last interval."""
     table = trace([Interval(1, 2 * k, 2 * k + 1) for k in range(1000)], num_clients=3).table(2001)
     assert table[:, 1].tolist() == [round % 2 == 0 for round in range(2000)] + [False]
     assert not table[:, [0, 2]].any()
 
 
-def test_an_interval_too_short_for_a_round_still_ends_the_trace() -> None:
-    """The last end is 9.5, so the trace begins again in round 10, although 9.1-9.5 holds no round."""
+def test_an_interval_without_a_round_still_ends_the_trace() -> None:
+    """The last end is 9.5, so the trace repeats from round 10, although 9.1-9.5 contains no round."""
     model = trace([Interval(0, 0, 2), Interval(0, 9.1, 9.5)], num_clients=1, wrap=True)
     assert np.flatnonzero(model.table(15)[:, 0]).tolist() == [0, 1, 10, 11]
 
 
 @pytest.mark.parametrize("round_length", [0.0, -1.0, math.nan, math.inf])
-def test_nonsense_round_lengths_are_named(round_length: float) -> None:
+def test_invalid_round_lengths_are_named(round_length: float) -> None:
     with pytest.raises(ConfigError, match=f"^round_length={round_length}:"):
         trace([Interval(0, 0, 1)], num_clients=1, round_length=round_length)
 
@@ -111,7 +111,7 @@ def test_a_client_out_of_range_is_named(client: int) -> None:
 
 
 @pytest.mark.parametrize("interval", [(0, 5, 3), (0, math.nan, 3), (0, 1, math.inf)], ids=str)
-def test_an_interval_that_is_none_is_an_error(interval: tuple[int, float, float]) -> None:
+def test_an_invalid_interval_is_an_error(interval: tuple[int, float, float]) -> None:
     with pytest.raises(DataError):
         trace([Interval(0, 0, 1), Interval(*interval)], num_clients=1)
 
@@ -126,7 +126,7 @@ def test_a_missing_file_is_named(path: Path) -> None:
         read_trace(path)
 
 
-def test_a_file_that_is_no_text_is_named(path: Path) -> None:
+def test_a_file_that_is_not_text_is_named(path: Path) -> None:
     path.write_bytes(b"client,start,end\n\xff\xfe,0,1\n")
     with pytest.raises(DataError, match="^" + re.escape(f"trace={path}: cannot be read")):
         read_trace(path)
@@ -154,8 +154,8 @@ def test_a_wrong_header_is_an_error(path: Path, header: str) -> None:
         ("0,1,inf", "an interval needs 0 <= start < end, not 1 .. inf"),
     ],
 )
-def test_a_bad_row_is_named_by_its_line(path: Path, row: str, message: str) -> None:
-    """The header is line 1, the blank line counts, so the bad row is line 4."""
+def test_an_invalid_row_is_named_by_its_line(path: Path, row: str, message: str) -> None:
+    """The header is line 1 and the blank line counts, so the invalid row is line 4."""
     path.write_text(f"client,start,end\n0,0,1\n\n{row}\n1,0,1\n")
     with pytest.raises(DataError, match="^" + re.escape(f"trace={path}, line 4: {message}") + "$"):
         read_trace(path)
@@ -173,7 +173,7 @@ def test_a_negative_client_is_not_a_name(path: Path) -> None:
         read_trace(path)
 
 
-def test_numbers_name_clients_by_position(path: Path) -> None:
+def test_whole_numbers_are_positions(path: Path) -> None:
     path.write_text("Client, Start, END\n5,0,1.5\n 2 , 1 , 2e1 \n5,3,4\n")
     assert read_trace(path) == [Interval(5, 0, 1.5), Interval(2, 1, 20), Interval(5, 3, 4)]
 
@@ -183,15 +183,15 @@ def test_names_are_numbered_by_first_appearance(path: Path) -> None:
     assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1, 2), Interval(0, 3, 4), Interval(2, 0, 1)]
 
 
-def test_what_is_written_by_hand(path: Path) -> None:
-    """Blocks of 2 in 5 rounds: the first group in 0-2 and 4-5, the other in 2-4; the horizon closes what is open."""
+def test_a_written_file(path: Path) -> None:
+    """Blocks of 2 in 5 rounds: the first group in 0-2 and 4-5, the other in 2-4; the horizon ends open intervals."""
     write_trace(path, diurnal([True, False], period=2), horizon=5)
     assert path.read_text().split() == ["client,start,end", "0,0,2", "0,4,5", "1,2,4"]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_written_trace_replays_the_table(path: Path, seed: int) -> None:
-    """Also for a client that is always here and one that never is."""
+    """Also for a client that is always available and one that never is."""
     model = bernoulli([0.5, 1.0, 0.1, 0.0, 0.9, 0.0])
     write_trace(path, model, horizon=HORIZON, seed=seed)
     replayed = trace(read_trace(path), num_clients=6)
@@ -199,7 +199,7 @@ def test_a_written_trace_replays_the_table(path: Path, seed: int) -> None:
     assert not replayed.table(HORIZON + 9)[HORIZON:].any()
 
 
-def test_a_trace_of_nobody_says_so_when_it_is_replayed(path: Path) -> None:
+def test_replaying_a_trace_without_intervals_is_an_error(path: Path) -> None:
     write_trace(path, lifetime([9]), horizon=5)
     assert read_trace(path) == []
     with pytest.raises(DataError, match="no interval"):

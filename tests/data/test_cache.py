@@ -1,5 +1,7 @@
-"""Cached arrays: made once, never believed when damaged, never in the way."""
+"""Cached arrays: computed once, recomputed when damaged; a cache that cannot be used is not an error."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlatest import DataError
-from fedlatest.data.cache import cached, pack, source, unpack
+from fedlatest.data.cache import cached, hash_file, pack_strings, unpack_strings, write_shared
 from fedlatest.paths import cache_folder
 
 
-class Maker:
-    """Counts how often it is asked."""
+class Compute:
+    """Counts its calls."""
 
     def __init__(self, value: int = 7) -> None:
         self.calls, self.value = 0, value
@@ -30,75 +32,89 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache/parsed"
 
 
-def test_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDLATEST_CACHE", "/some/where")
     assert cache_folder() == Path("/some/where")
-    monkeypatch.setenv("FEDLATEST_CACHE", "")  # as good as none
+    monkeypatch.setenv("FEDLATEST_CACHE", "")  # the same as unset
     assert cache_folder().name == "fedlatest"
 
 
-def test_made_once_for_each_name_and_key(cache: Path) -> None:
-    make = Maker()
+def test_computed_once_for_each_name_and_key(cache: Path) -> None:
+    compute = Compute()
     for _ in range(3):
-        arrays = cached("thing", "key", make)
+        arrays = cached("thing", "key", compute)
         assert arrays["a"].tolist() == [7, 7, 7]
         assert arrays["b"].shape == (0, 2)
         assert arrays.keys() == {"a", "b"}
-    assert make.calls == 1
-    cached("thing", "other key", make)
-    cached("other thing", "key", make)
-    assert make.calls == 3
-    assert len(list(cache.iterdir())) == 3  # and no draft
+    assert compute.calls == 1
+    cached("thing", "other key", compute)
+    cached("other thing", "key", compute)
+    assert compute.calls == 3
+    assert len(list(cache.iterdir())) == 3  # no draft is left
 
 
-def test_a_file_under_another_key_is_not_believed(cache: Path) -> None:
-    cached("thing", "old", Maker(1))
+def test_a_file_written_for_another_key_is_not_used(cache: Path) -> None:
+    cached("thing", "old", Compute(1))
     [path] = cache.iterdir()
-    cached("thing", "new", Maker(2))
+    cached("thing", "new", Compute(2))
     [other] = set(cache.iterdir()) - {path}
     other.write_bytes(path.read_bytes())
-    assert cached("thing", "new", Maker(3))["a"][0] == 3
+    assert cached("thing", "new", Compute(3))["a"][0] == 3
 
 
-def test_a_file_cut_anywhere_is_made_again(cache: Path) -> None:
-    cached("thing", "key", Maker(1))
+def test_a_truncated_file_is_recomputed(cache: Path) -> None:
+    cached("thing", "key", Compute(1))
     [path] = cache.iterdir()
     whole = path.read_bytes()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        make = Maker(2)
-        assert cached("thing", "key", make)["a"][0] == 2
-        assert make.calls == 1
-        assert cached("thing", "key", make)["a"][0] == 2
-        assert make.calls == 1  # and whole again
+        compute = Compute(2)
+        assert cached("thing", "key", compute)["a"][0] == 2
+        assert compute.calls == 1
+        assert cached("thing", "key", compute)["a"][0] == 2
+        assert compute.calls == 1  # the file is complete again
 
 
-@given(place=st.integers(0, 10_000), flip=st.integers(1, 255))
+@given(position=st.integers(0, 10_000), flip=st.integers(1, 255))
 @settings(max_examples=200)
-def test_a_changed_byte_never_changes_what_comes(place: int, flip: int) -> None:
-    """Either it lies in what does not matter (a date), or the file is made again."""
+def test_a_changed_byte_never_changes_the_result(position: int, flip: int) -> None:
+    """Either the byte does not matter (it belongs to a date), or the arrays are recomputed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLATEST_CACHE", f"{cache_folder()}/flips")
-        cached("thing", "key", Maker(1))
+        cached("thing", "key", Compute(1))
         [path] = (cache_folder() / "parsed").iterdir()
         whole = bytearray(path.read_bytes())
-        whole[place % len(whole)] ^= flip
+        whole[position % len(whole)] ^= flip
         path.write_bytes(whole)
-        arrays = cached("thing", "key", Maker(1))
+        arrays = cached("thing", "key", Compute(1))
         assert arrays["a"].tolist() == [1, 1, 1]
         assert arrays["b"].shape == (0, 2)
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("FEDLATEST_CACHE", str(tmp_path / "file"))
-    make = Maker()
-    assert cached("thing", "key", make)["a"][0] == 7
-    assert cached("thing", "key", make)["a"][0] == 7
-    assert make.calls == 2
+    compute = Compute()
+    assert cached("thing", "key", compute)["a"][0] == 7
+    assert cached("thing", "key", compute)["a"][0] == 7
+    assert compute.calls == 2
 
 
-def test_what_cannot_be_made_leaves_nothing(cache: Path) -> None:
+def test_concurrent_writers_do_not_share_a_draft(tmp_path: Path) -> None:
+    """Four threads write the same file in two steps; without the lock they would overwrite each other's draft."""
+
+    def write(draft: Path) -> None:
+        draft.write_bytes(b"first half, ")
+        time.sleep(0.01)
+        draft.write_bytes(draft.read_bytes() + b"second half")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: write_shared(tmp_path / "file", write), range(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"first half, second half"
+
+
+def test_an_error_in_compute_leaves_no_file(cache: Path) -> None:
     def fail() -> dict[str, npt.NDArray[np.int32]]:
         raise DataError("no")
 
@@ -108,13 +124,13 @@ def test_what_cannot_be_made_leaves_nothing(cache: Path) -> None:
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
-def test_words_come_back(words: list[str]) -> None:
-    assert unpack(*pack(words)) == words
+def test_unpacked_strings_equal_the_packed_ones(words: list[str]) -> None:
+    assert unpack_strings(*pack_strings(words)) == words
 
 
-def test_checksums(tmp_path: Path) -> None:
+def test_hash_file(tmp_path: Path) -> None:
     """The sha256 of "abc" is the first example of FIPS 180-2."""
     (tmp_path / "abc").write_bytes(b"abc")
-    assert source(tmp_path / "abc").checksum == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert hash_file(tmp_path / "abc").checksum == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     with pytest.raises(DataError, match="nowhere: cannot be read"):
-        source(tmp_path / "nowhere")
+        hash_file(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""A Federation of three clients and six samples: what it says of itself, and which data it refuses."""
+"""A Federation of three clients and six samples: its properties, its checksums, and the data that it rejects."""
 
 import re
 from dataclasses import replace
@@ -27,13 +27,13 @@ SMALL = Federation(
 )
 
 
-def changed(array: Any, place: Any, value: Any) -> Any:
+def changed(array: Any, position: Any, value: Any) -> Any:
     copy = np.array(array)
-    copy[place] = value
+    copy[position] = value
     return copy
 
 
-def test_what_it_says_of_itself() -> None:
+def test_properties() -> None:
     assert SMALL.num_clients == 3
     assert SMALL.num_labels == 3
     assert SMALL.sizes.tolist() == [1, 3, 2]
@@ -50,25 +50,25 @@ def test_weights_are_shares_of_the_samples_times_n() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=30))
-def test_weights_are_1_on_average(sizes: list[int]) -> None:
-    """In float32, each weight is rounded by at most 2^-24 of itself, so their mean by no more than that.
+def test_the_mean_of_the_weights_is_1(sizes: list[int]) -> None:
+    """In float32 the relative rounding error of each weight is at most 2^-24, and so is that of their mean.
 
-    2^-50 more is for the few roundings of the division in float64.
+    The additional 2^-50 allows for the rounding errors of the division in float64.
     """
     rounding = 2**-24 + 2**-50
     owners = np.repeat(np.arange(len(sizes)), sizes)
     data = Samples("any", np.zeros((owners.size, 1), np.float32), owners, np.zeros((1, 1), np.float32), owners[:1])
-    weights = data.deal(by_client(owners)).weights.astype(float)
+    weights = data.to_federation(by_client(owners)).weights.astype(float)
     assert weights.mean() == pytest.approx(1, rel=rounding)
     assert weights == pytest.approx(np.array(sizes) * len(sizes) / sum(sizes), rel=rounding)
 
 
-def test_client_labels_are_the_most_frequent_and_the_lowest_of_equals() -> None:
-    """Client 10 holds a 2; client 11 holds 1, 0, 1; client 12 holds 2 and 1, of which 1 is the lower."""
+def test_client_labels_are_the_most_frequent_or_the_lowest_of_them() -> None:
+    """Client 10 has the label 2; client 11 has 1, 0, 1; client 12 has 2 and 1, of which 1 is the lower."""
     assert SMALL.client_labels().tolist() == [2, 1, 1]
 
 
-def test_ids_are_positions_unless_given() -> None:
+def test_ids_are_positions_by_default() -> None:
     assert replace(SMALL, ids=np.zeros(0, np.int32)).ids.tolist() == [0, 1, 2]
 
 
@@ -85,17 +85,17 @@ def test_pooled_is_the_same_data_with_one_client() -> None:
     assert before["partition"] != after["partition"]
 
 
-def test_samples_are_dealt_to_the_partitions_clients() -> None:
-    data = Samples("dealt", FEATURES, LABELS, SMALL.test_features, SMALL.test_labels)
+def test_to_federation_divides_the_samples_according_to_the_partition() -> None:
+    data = Samples("divided", FEATURES, LABELS, SMALL.test_features, SMALL.test_labels)
     partition = iid(LABELS, num_clients=2, seed=0)
-    federation = data.deal(partition)
-    assert federation.name == "dealt"
+    federation = data.to_federation(partition)
+    assert federation.name == "divided"
     assert federation.sizes.tolist() == [3, 3]
     assert federation.order.tolist() == partition.order.tolist()
     assert federation.features is FEATURES
 
 
-def test_checksums_are_those_of_the_content() -> None:
+def test_checksums_depend_on_the_content_only() -> None:
     again = replace(SMALL, name="other", features=FEATURES.copy(), order=SMALL.order.copy())
     assert again.checksums == SMALL.checksums
     transposed_in_memory = replace(SMALL, features=np.asfortranarray(FEATURES))
@@ -115,7 +115,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_checksums_change_with_what_they_cover_and_nothing_else(change: str) -> None:
+def test_each_change_affects_one_checksum(change: str) -> None:
     part, fields = CHANGES[change]
     before, after = SMALL.checksums, replace(SMALL, **fields).checksums
     assert before.keys() == after.keys() == {"train", "test", "partition"}
@@ -127,52 +127,58 @@ def test_features_may_be_a_tree() -> None:
     test_tree = {"pixels": SMALL.test_features, "words": np.arange(2)}
     federation = replace(SMALL, features=tree, test_features=test_tree)
     assert federation.checksums["train"] != SMALL.checksums["train"]
-    with pytest.raises(DataError, match="training sample 2 holds NaN"):
+    with pytest.raises(DataError, match="training sample 2 contains NaN"):
         replace(federation, features={"pixels": changed(FEATURES, (2, 0), np.nan), "words": np.arange(6)})
     with pytest.raises(DataError, match=r"features and labels differ in length \(\[5, 6\]\)"):
         replace(federation, features={"pixels": FEATURES, "words": np.arange(5)})
 
 
-REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "NaN": ("training sample 4 holds NaN or infinity", {"features": changed(FEATURES, (4, 1), np.nan)}),
-    "infinity": ("training sample 0 holds NaN or infinity", {"features": changed(FEATURES, (0, 0), -np.inf)}),
+INVALID: dict[str, tuple[str, dict[str, Any]]] = {
+    "NaN": ("training sample 4 contains NaN or infinity", {"features": changed(FEATURES, (4, 1), np.nan)}),
+    "infinity": ("training sample 0 contains NaN or infinity", {"features": changed(FEATURES, (0, 0), -np.inf)}),
     "NaN in the test set": (
-        "test sample 1 holds NaN or infinity",
+        "test sample 1 contains NaN or infinity",
         {"test_features": changed(SMALL.test_features, (1, 0), np.nan)},
     ),
     "fewer labels": ("features and labels differ in length ([5, 6])", {"labels": LABELS[:5]}),
     "fewer test labels": ("test features and labels differ in length", {"test_labels": LABELS[:1]}),
-    "offsets not from 0": ("offsets must run from 0", {"offsets": np.array([1, 2, 4, 6])}),
-    "offsets past the end": ("offsets must run from 0", {"offsets": np.array([0, 1, 4, 7])}),
-    "offsets before the end": ("offsets must run from 0", {"offsets": np.array([0, 1, 4, 5])}),
-    "no clients": ("offsets must run from 0", {"offsets": np.array([0]), "ids": np.zeros(0, np.int32)}),
-    "an empty client": ("client 11 holds no sample", {"offsets": np.array([0, 1, 1, 6])}),
-    "offsets that go back": ("client 12 holds no sample", {"offsets": np.array([0, 1, 7, 6])}),
-    "one id twice": ("ids must name each of the 3 clients once", {"ids": np.array([4, 5, 4], np.int32)}),
-    "too few ids": ("ids must name each of the 3 clients once", {"ids": np.array([4, 5], np.int32)}),
-    "a sample that is not there": ("`order` points outside the samples", {"order": changed(SMALL.order, 0, 6)}),
-    "a sample before the first": ("`order` points outside the samples", {"order": changed(SMALL.order, 0, -1)}),
+    "offsets not from 0": ("offsets must start at 0", {"offsets": np.array([1, 2, 4, 6])}),
+    "offsets past the end": ("offsets must start at 0", {"offsets": np.array([0, 1, 4, 7])}),
+    "offsets before the end": ("offsets must start at 0", {"offsets": np.array([0, 1, 4, 5])}),
+    "no clients": ("offsets must start at 0", {"offsets": np.array([0]), "ids": np.zeros(0, np.int32)}),
+    "an empty client": ("client 11 has no sample", {"offsets": np.array([0, 1, 1, 6])}),
+    "decreasing offsets": ("client 12 has no sample", {"offsets": np.array([0, 1, 7, 6])}),
+    "a repeated id": (
+        "ids must contain one distinct id for each of the 3 clients",
+        {"ids": np.array([4, 5, 4], np.int32)},
+    ),
+    "too few ids": ("ids must contain one distinct id for each of the 3 clients", {"ids": np.array([4, 5], np.int32)}),
+    "a row after the last sample": (
+        "`order` contains row numbers outside the samples",
+        {"order": changed(SMALL.order, 0, 6)},
+    ),
+    "a negative row": ("`order` contains row numbers outside the samples", {"order": changed(SMALL.order, 0, -1)}),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
-    message, fields = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_data_is_rejected(case: str) -> None:
+    message, fields = INVALID[case]
     with pytest.raises(DataError, match="^" + re.escape(f"small: {message}")):
         replace(SMALL, **fields)
 
 
-UNNOTICED: dict[str, dict[str, Any]] = {
+OTHER_INVALID: dict[str, dict[str, Any]] = {
     "a sample with two owners": {"order": np.array([3, 3, 0, 1, 2, 4], np.int32)},
     "a negative label": {"labels": changed(LABELS, 0, -1)},
     "test features of another width": {"test_features": np.zeros((2, 3), np.float32)},
 }
 
 
-@pytest.mark.parametrize("case", UNNOTICED)
-def test_more_is_refused(case: str) -> None:
+@pytest.mark.parametrize("case", OTHER_INVALID)
+def test_other_invalid_data_is_rejected(case: str) -> None:
     with pytest.raises(DataError):
-        replace(SMALL, **UNNOTICED[case])
+        replace(SMALL, **OTHER_INVALID[case])
 
 
 IDS, NUM_WORDS = np.array([[1, 2, 0], [3, 0, 0], [0, 0, 0], [4, 4, 4], [1, 0, 0], [2, 3, 0]], np.uint8), 5
@@ -183,38 +189,38 @@ TEXTS = replace(
     second=np.array([0, 1, 2, 3, 4, 86_399], np.int32),
 )  # fmt: skip
 
-REFUSED_TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "no table": ("training samples are words, which need a `table`", {"table": None}),
-    "test words alone without a table": (
-        "test samples are words",
+INVALID_TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "no table": ("training samples are Words, which need a `table`", {"table": None}),
+    "test words without a table": (
+        "test samples are Words",
         {"features": [IDS, LENGTHS], "table": None},
     ),
     "a table without padding": ("`table` must be [words, dimensions] with zeros in row 0", {"table": TABLE + 1}),
     "an empty table": ("`table` must be [words, dimensions] with zeros in row 0", {"table": TABLE[:0]}),
     "a table of numbers": ("`table` must be [words, dimensions] with zeros in row 0", {"table": TABLE[:, 0]}),
-    "NaN in the table": ("row 3 of `table` holds NaN or infinity", {"table": changed(TABLE, (3, 1), np.nan)}),
-    "a word that is not there": (
-        "training words 0 .. 5 point outside the 5 of `table`",
+    "NaN in the table": ("row 3 of `table` contains NaN or infinity", {"table": changed(TABLE, (3, 1), np.nan)}),
+    "a word id after the last": (
+        "training word ids 0 .. 5 are outside the 5 rows of `table`",
         {"features": Words(changed(IDS, (1, 0), 5), LENGTHS)},
     ),
-    "a word before the first": (
-        "test words -1 .. 2 point outside the 5 of `table`",
+    "a negative word id": (
+        "test word ids -1 .. 2 are outside the 5 rows of `table`",
         {"test_features": Words(np.array([[1, 2, 0], [-1, 0, 0]]), LENGTHS[:2])},
     ),
-    "words that are no whole numbers": (
-        "training words must be whole numbers",
+    "word ids that are not whole numbers": (
+        "training Words must be whole numbers",
         {"features": Words(IDS.astype(np.float32), LENGTHS)},
     ),
     "lengths in two columns": (
-        "training words must be whole numbers, ids [texts, longest] and lengths [texts]",
+        "training Words must be whole numbers, ids [texts, longest] and lengths [texts]",
         {"features": Words(IDS, LENGTHS[:, None]), "test_features": Words(IDS[:2], LENGTHS[:2, None])},
     ),
-    "a text longer than its room": (
-        "training texts have 0 .. 4 words, there is room for 0 .. 3",
+    "a text longer than the array": (
+        "training texts have lengths 0 .. 4; they must be 0 .. 3",
         {"features": Words(IDS, changed(LENGTHS, 3, 4))},
     ),
     "a negative length": (
-        "test texts have -1 .. 2 words, there is room for 0 .. 3",
+        "test texts have lengths -1 .. 2; they must be 0 .. 3",
         {"test_features": Words(IDS[:2], np.array([2, -1], np.int32))},
     ),
     "fewer lengths than texts": (
@@ -225,18 +231,21 @@ REFUSED_TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
         "training samples have shape [(3,), ()], test samples [(2,), ()]",
         {"test_features": Words(IDS[:2, :2], LENGTHS[:2])},
     ),
-    "too few times": ("`second` must give a time for each of the 6 samples", {"second": np.arange(5, dtype=np.int32)}),
+    "too few times": (
+        "`second` must have one time for each of the 6 samples",
+        {"second": np.arange(5, dtype=np.int32)},
+    ),
     "a time after midnight": (
-        "`second` runs over 0 .. 86400; it is seconds after midnight, 0 .. 86399",
+        "`second` has values 0 .. 86400; seconds after midnight are 0 .. 86399",
         {"second": changed(TEXTS.second, 5, 86_400)},
     ),
-    "a time before midnight": ("`second` runs over -1 .. 86399", {"second": changed(TEXTS.second, 0, -1)}),
+    "a time before midnight": ("`second` has values -1 .. 86399", {"second": changed(TEXTS.second, 0, -1)}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED_TEXTS)
-def test_refused_texts(case: str) -> None:
-    message, fields = REFUSED_TEXTS[case]
+@pytest.mark.parametrize("case", INVALID_TEXTS)
+def test_invalid_texts_are_rejected(case: str) -> None:
+    message, fields = INVALID_TEXTS[case]
     with pytest.raises(DataError, match="^" + re.escape(f"small: {message}")):
         replace(TEXTS, **fields)
 

@@ -1,4 +1,4 @@
-"""Partitions: every sample has one owner, nobody is empty, and each kind deals as it says."""
+"""Partitions: every sample belongs to one client, no client is empty, and sizes and labels are as specified."""
 
 import re
 from collections.abc import Callable
@@ -21,10 +21,10 @@ some_labels = arrays.arrays(np.int64, st.integers(1, 80), elements=st.integers(0
 
 @st.composite
 def enough_of_each_label(draw: st.DrawFn) -> tuple[Labels, int]:
-    """Shuffled labels, not always from 0 on, and clients per label k: so many samples that no client can be empty.
+    """Shuffled labels, not always from 0 on, and clients per label k, with enough samples that no client is empty.
 
-    The smallest share of a label is 3 / (3 + 7 (k - 1)); of n samples with n times that above 1, rounding both ends
-    of a client's part leaves it at least one.
+    The smallest share of a label is 3 / (3 + 7 (k - 1)). If n times this share is above 1, a client has at least one of
+    n samples after both ends of its part are rounded.
     """
     per_label = draw(st.integers(1, 6))
     classes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True))
@@ -53,7 +53,7 @@ def assert_equal(first: Partition, second: Partition) -> None:
 
 @given(case=enough_of_each_label(), seed=seeds)
 def test_by_label(case: tuple[Labels, int], seed: int) -> None:
-    """One label a client, k clients a label, in the order of the labels."""
+    """One label per client, k clients per label, in the order of the labels."""
     labels, per_label = case
     classes = np.unique(labels)
     num_clients = per_label * classes.size
@@ -66,8 +66,8 @@ def test_by_label(case: tuple[Labels, int], seed: int) -> None:
 
 @given(case=enough_of_each_label(), seed=seeds)
 def test_by_label_sizes(case: tuple[Labels, int], seed: int) -> None:
-    """Weights are in [3, 7], so of a label's n samples a client's share is between 3 against k - 1 sevens and 7 against
-    k - 1 threes. Both ends of its part are rounded, each by at most a half: the size is at most one off.
+    """Weights are in [3, 7], so a client's share of a label is at least 3 / (3 + 7 (k - 1)) and at most
+    7 / (7 + 3 (k - 1)). Both ends of its part are rounded, each by at most 1/2, so the size differs by at most 1.
     """
     labels, per_label = case
     classes, counts = np.unique(labels, return_counts=True)
@@ -80,18 +80,19 @@ def test_by_label_sizes(case: tuple[Labels, int], seed: int) -> None:
     assert (sizes <= high[:, None]).all()
 
 
-def test_by_label_sizes_follow_the_papers_weights() -> None:
-    """1000 clients share 10**6 samples of one label: size / 1000 is close to weight / mean weight.
+def test_by_label_sizes_have_the_distribution_of_the_paper() -> None:
+    """1000 clients share 10**6 samples of one label: size / 1000 is approximately weight / mean weight.
 
-    Weights are 5 + z with z standard normal, clipped to 2 either way. The mean is 5. With phi(2) = 0.053991 and
+    Weights are 5 + z with z standard normal, clipped to [-2, 2]. The mean is 5. With phi(2) = 0.053991 and
     P(|z| > 2) = 0.045500 the variance is (0.954500 - 4 * 0.053991) + 4 * 0.045500 = 0.92054, so the sizes' standard
-    deviation is 1000 * sqrt(0.92054) / 5 = 191.9; the estimate from 1000 is off by 191.9 / sqrt(2000) = 4.3, six of
-    which are 26 (less, as clipped tails are light). One client in 22 is clipped: 45.5 +- 6 * sqrt(45.5 * 0.9545) = 40.
+    deviation is 1000 * sqrt(0.92054) / 5 = 191.9; its estimate from 1000 sizes has a
+    standard error of at most 191.9 / sqrt(2000) = 4.3, and six of these are 26. A weight is clipped with probability
+    0.0455, so 45.5 of 1000 are expected to be, within 6 * sqrt(45.5 * 0.9545) = 40.
     """
     sizes = np.diff(by_label(np.zeros(10**6, np.int64), num_clients=1000, seed=1).offsets)
     assert abs(sizes.std() - 191.9) < 26
     smallest, largest = sizes.min(), sizes.max()
-    # Both ends are clipped, so the sizes are about 600 and 1400, each at most one off: 1 / 600 + 1 / 1400 = 0.0024.
+    # Both tails are clipped, so the extreme sizes are 600 and 1400, each to within 1: 1 / 600 + 1 / 1400 = 0.0024.
     assert largest / smallest == pytest.approx(7 / 3, rel=0.0025)
     clipped = (sizes <= smallest + 1).sum() + (sizes >= largest - 1).sum()
     assert abs(clipped - 45.5) < 40
@@ -119,18 +120,18 @@ def test_dirichlet(labels: Labels, num_clients: int, seed: int, alpha: float) ->
     assert_equal(partition, dirichlet(labels, num_clients=num_clients, seed=seed, alpha=alpha))
 
 
-def test_dirichlet_with_a_large_alpha_is_even_and_with_a_small_one_is_one_sided() -> None:
+def test_dirichlet_is_even_for_a_large_alpha_and_concentrated_for_a_small_one() -> None:
     """4 labels of 1000 samples, 10 clients. With alpha = 1e6 a share has mean 1/10 and standard deviation
-    sqrt(0.1 * 0.9 / (1e7 + 1)) = 1e-4, a tenth of a sample: each client has 100 of each label, one off by rounding.
-    With alpha = 1e-6 a label goes to one client, up to the one sample each that the empty ones get.
+    sqrt(0.1 * 0.9 / (1e7 + 1)) = 1e-4, a tenth of a sample: each client has 100 of each label, to within 1.
+    With alpha = 1e-6 each label goes to one client, except for the one sample that each empty client receives.
     """
     labels = np.tile(np.arange(4), 1000)
     even = dirichlet(labels, num_clients=10, seed=0, alpha=1e6)
     for rows in parts(even):
         assert np.abs(np.bincount(labels[rows], minlength=4) - 100).max() <= 1
-    one_sided = np.diff(dirichlet(labels, num_clients=10, seed=0, alpha=1e-6).offsets)
-    assert (one_sided >= 990).sum() + (one_sided == 1).sum() == 10
-    assert 1 <= (one_sided >= 990).sum() <= 4
+    concentrated = np.diff(dirichlet(labels, num_clients=10, seed=0, alpha=1e-6).offsets)
+    assert (concentrated >= 990).sum() + (concentrated == 1).sum() == 10
+    assert 1 <= (concentrated >= 990).sum() <= 4
 
 
 @given(owners=st.lists(st.sampled_from(["ann", "bob", "cy", "dee"]), min_size=1, max_size=30))
@@ -142,7 +143,7 @@ def test_by_client(owners: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_another_seed_deals_otherwise(name: str) -> None:
+def test_another_seed_gives_another_partition(name: str) -> None:
     labels = np.tile(np.arange(5), 40)
     first, second = (PARTITIONS[name](labels, num_clients=10, seed=seed) for seed in (0, 1))
     assert first.order.tolist() != second.order.tolist()
@@ -155,8 +156,8 @@ def test_iid_by_hand() -> None:
 @pytest.mark.parametrize(
     ("num_clients", "suggested"), [(0, 3), (1, 3), (2, 3), (4, 3), (5, 6), (7, 6), (8, 9), (100, 99), (-1, 3)]
 )
-def test_by_label_suggests_a_multiple_of_the_labels(num_clients: int, suggested: int) -> None:
-    message = f"num_clients={num_clients}: one label a client needs a multiple of the 3 labels, such as {suggested}"
+def test_by_label_suggests_a_multiple_of_the_number_of_labels(num_clients: int, suggested: int) -> None:
+    message = f"num_clients={num_clients}: one label per client needs a multiple of the 3 labels, such as {suggested}"
     with pytest.raises(ConfigError, match="^" + re.escape(message) + "$"):
         by_label(np.tile(np.arange(3), 100), num_clients=num_clients, seed=0)
 
@@ -173,11 +174,11 @@ def test_a_label_with_fewer_samples_than_clients_is_an_error() -> None:
         by_label(np.repeat([0, 1], [100, 2]), num_clients=6, seed=0)
 
 
-@pytest.mark.parametrize("deal", [iid, dirichlet])
+@pytest.mark.parametrize("partition", [iid, dirichlet])
 @pytest.mark.parametrize("num_clients", [0, -2])
-def test_no_clients_is_an_error(deal: Callable[..., Partition], num_clients: int) -> None:
+def test_no_clients_is_an_error(partition: Callable[..., Partition], num_clients: int) -> None:
     with pytest.raises(ConfigError, match=f"^num_clients={num_clients}: a federation has at least one client"):
-        deal(np.zeros(4, int), num_clients=num_clients, seed=0)
+        partition(np.zeros(4, int), num_clients=num_clients, seed=0)
 
 
 @pytest.mark.parametrize("alpha", [0.0, -0.5, np.nan, np.inf])

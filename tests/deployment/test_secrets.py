@@ -1,4 +1,4 @@
-"""Keys and certificates: accepted by others, private, and never overwritten."""
+"""Keys and certificates: accepted by TLS and Flower, private, and never overwritten."""
 
 import ssl
 import stat
@@ -25,7 +25,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
 
 
 def handshake(secrets: Secrets, *, name: str, trust: Path) -> None:
-    """A TLS handshake over loopback with a client that expects `name`."""
+    """Make a TLS handshake over loopback with a client that expects `name`."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(secrets.certificate, secrets.key)
     client = ssl.create_default_context(cafile=str(trust))
@@ -33,7 +33,7 @@ def handshake(secrets: Secrets, *, name: str, trust: Path) -> None:
 
         def serve() -> None:
             connection, _ = listening.accept()
-            with connection, suppress(OSError):  # the client's side says what was wrong
+            with connection, suppress(OSError):  # the client raises the error
                 server.wrap_socket(connection, server_side=True).close()
 
         thread = threading.Thread(target=serve)
@@ -46,11 +46,11 @@ def handshake(secrets: Secrets, *, name: str, trust: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "fl.example.org", "10.1.2.3"])
-def test_a_client_that_trusts_the_ca_accepts_the_server_by_each_of_its_names(secrets: Secrets, name: str) -> None:
+def test_the_server_certificate_is_accepted_for_each_of_its_names(secrets: Secrets, name: str) -> None:
     handshake(secrets, name=name, trust=secrets.ca)
 
 
-def test_another_name_or_another_ca_is_not_accepted(secrets: Secrets, tmp_path: Path) -> None:
+def test_another_name_or_another_ca_is_refused(secrets: Secrets, tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="not valid for 'elsewhere'"):
         handshake(secrets, name="elsewhere", trust=secrets.ca)
     other = make_secrets(tmp_path / "other")
@@ -58,19 +58,19 @@ def test_another_name_or_another_ca_is_not_accepted(secrets: Secrets, tmp_path: 
         handshake(secrets, name="localhost", trust=other.ca)
 
 
-def test_the_certificate_names_its_hosts(secrets: Secrets) -> None:
+def test_the_certificate_contains_the_hosts(secrets: Secrets) -> None:
     certificate = x509.load_pem_x509_certificate(secrets.certificate.read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost", "fl.example.org"]
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "10.1.2.3", "::1"]
 
 
-def test_private_keys_are_their_owners_alone(secrets: Secrets) -> None:
+def test_private_keys_are_readable_only_by_their_owner(secrets: Secrets) -> None:
     private = [secrets.ca_key, secrets.key, secrets.node_key("node0"), secrets.node_key("node1")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
 
 
-def test_node_keys_are_p384_pairs_in_the_formats_that_flower_reads(secrets: Secrets) -> None:
+def test_node_keys_are_p384_pairs_in_openssh_format(secrets: Secrets) -> None:
     for name in ("node0", "node1"):
         private = load_ssh_private_key(secrets.node_key(name).read_bytes(), None)
         public = load_ssh_public_key(secrets.node_public_key(name).read_bytes())
@@ -80,7 +80,7 @@ def test_node_keys_are_p384_pairs_in_the_formats_that_flower_reads(secrets: Secr
     assert secrets.node_key("node0").read_bytes() != secrets.node_key("node1").read_bytes()
 
 
-def test_nodes_can_be_added_and_nothing_there_changes(tmp_path: Path) -> None:
+def test_adding_nodes_does_not_change_existing_files(tmp_path: Path) -> None:
     make_secrets(tmp_path, nodes=["node0"])
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     secrets = make_secrets(tmp_path, nodes=["node1", "node10", "node2"])
@@ -90,14 +90,14 @@ def test_nodes_can_be_added_and_nothing_there_changes(tmp_path: Path) -> None:
 
 def test_no_key_is_overwritten(tmp_path: Path) -> None:
     make_secrets(tmp_path, nodes=["node0"])
-    with pytest.raises(ConfigError, match=r"node0: is there and is never overwritten"):
+    with pytest.raises(ConfigError, match=r"node0: exists and is never overwritten"):
         make_secrets(tmp_path, nodes=["node1", "node0"])
     assert not (tmp_path / "node1").exists()
-    with pytest.raises(ConfigError, match=r"server.crt: is there and is never overwritten"):
+    with pytest.raises(ConfigError, match=r"server.crt: exists and is never overwritten"):
         make_secrets(tmp_path, hosts=["fl.example.org"])
 
 
-def test_a_lost_server_certificate_is_signed_anew_by_the_same_ca(tmp_path: Path) -> None:
+def test_a_deleted_server_certificate_is_replaced_by_the_same_ca(tmp_path: Path) -> None:
     secrets = make_secrets(tmp_path)
     ca = secrets.ca.read_bytes()
     secrets.certificate.unlink()
@@ -108,19 +108,19 @@ def test_a_lost_server_certificate_is_signed_anew_by_the_same_ca(tmp_path: Path)
 
 
 @pytest.mark.parametrize("host", ["", "two words", "-x", "http://fl.example.org"])
-def test_a_host_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, host: str) -> None:
-    with pytest.raises(ConfigError, match="neither an address nor a host's name"):
+def test_an_invalid_host_is_refused_and_nothing_is_written(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match="neither an IP address nor a host name"):
         make_secrets(tmp_path / "new", hosts=[host])
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["", "../node", "a.pub", "server", "-x"])
-def test_a_node_name_that_is_no_file_name_of_its_own_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="a node's name is"):
+def test_an_invalid_node_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="a node's name must consist of"):
         make_secrets(tmp_path / "new", nodes=[name])
 
 
-def test_flower_itself_reads_the_public_key(secrets: Secrets) -> None:
+def test_flower_reads_the_public_key(secrets: Secrets) -> None:
     code = "import sys, pathlib; from flwr.cli.supernode.register import try_load_public_key as load; "
     code += "load(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(secrets.node_public_key("node0"))], check=True, timeout=60)

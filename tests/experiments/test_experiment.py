@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlatest.availability.patterns import Windows
-from fedlatest.data import Deal, TweetSet, generated_tweets, tweet_federation
+from fedlatest.data import AccountSplit, TweetSet, generated_tweets, tweet_federation
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.data.sentiment140.parsing import Tweets, encode
 from fedlatest.experiments import RECIPES, FederationBuilder
@@ -75,11 +75,11 @@ def test_federation_of_four_tweets() -> None:
     vectors = np.array([[1, 1], [2, 2], [0, 0]], np.float32)
     positive, account = np.array([True, False, True, False]), np.array([7, 3, 7, 3], np.int32)
     tweets = Tweets(positive, account, np.arange(4, dtype=np.int32), texts, [], 0)
-    deal = Deal(
-        rows=np.array([1, 0, 2]), offsets=np.array([0, 1, 3]), sent=np.array([1, 0, 2], np.int32),
-        accounts=np.array([3, 7], np.int32), test_rows=np.array([3]), num_left=0,
+    split = AccountSplit(
+        rows=np.array([1, 0, 2]), offsets=np.array([0, 1, 3]), second=np.array([1, 0, 2], np.int32),
+        accounts=np.array([3, 7], np.int32), test_rows=np.array([3]), num_dropped=0,
     )  # fmt: skip
-    federation = tweet_federation(TweetSet("by hand", tweets, vectors), deal)
+    federation = tweet_federation(TweetSet("by hand", tweets, vectors), split)
     assert federation.table is not None
     assert federation.table.tolist() == [[0, 0], [1, 1], [2, 2]]
     assert federation.features.ids.tolist() == [[0, 1], [1, 2], [0, 0]]

@@ -55,8 +55,11 @@ def test_errors_name_the_key_the_value_and_the_fix(overrides: list[str], message
     ("overrides", "message"),
     [
         (["period=0"], "period=0"),
-        (["digits=10"], "digits=10: the first group holds 1 .. 9"),
-        (["num_clients=1001"], "num_clients=1001: one label a client needs a multiple of the 10 labels, such as 1000"),
+        (["digits=10"], "digits=10: must be 1 .. 9"),
+        (
+            ["num_clients=1001"],
+            "num_clients=1001: one label per client needs a multiple of the 10 labels, such as 1000",
+        ),
         (["num_clients=5000"], "num_clients=5000: too many for 1438 samples"),
         (["availability=bernoulli", "rate=0.9", "spread=0.2"], "spread=0.2"),
         (["availability=lifetime", "late=2"], "late=2"),
@@ -92,14 +95,14 @@ def test_every_component_can_be_built(component: str) -> None:
     [
         ("mnist", "model=lstm", "model=lstm: takes only texts, and digits holds numbers"),
         ("mnist", "partition=account", "partition=account: takes only texts, and digits holds numbers"),
-        ("mnist", "availability=sleep", "availability=sleep: needs to know when samples were made"),
+        ("mnist", "availability=sleep", "availability=sleep: this data set has no sample times"),
         ("tweets", "model=logistic", "model=logistic: does not take texts; use model=lstm"),
         ("tweets", "partition=iid", "partition=iid: does not take texts; use partition=account"),
-        ("tweets", "num_clients=31", "num_clients=31: give at least 1 and at most"),
-        ("tweets", "alpha=1.5", "alpha=1.5: a share is in [0, 1]"),
-        ("tweets", "window_hours=24", "window_hours=24.0: sleep lasts at least a second and less than 24 hours"),
+        ("tweets", "num_clients=31", "num_clients=31: must be at least 1 and at most"),
+        ("tweets", "alpha=1.5", "alpha=1.5: must be in [0, 1]"),
+        ("tweets", "window_hours=24", "window_hours=24.0: must be at least 1 second and less than 24 hours"),
         ("tweets", "rounds_per_day=0", "rounds_per_day=0: must be in 1"),
-        ("tweets", "hidden=0", "hidden=0: a layer has at least one unit"),
+        ("tweets", "hidden=0", "hidden=0: must be at least 1 unit"),
         ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
     ],
 )

@@ -15,10 +15,10 @@ import pytest
 import fedlatest
 from fedlatest.algorithms import amplified_fedavg
 from fedlatest.algorithms.base import ClientFacts, ClientState, ModelOnly
-from fedlatest.flower import Assignment, FedLaAvg, Fitted, LocalGrid, Pace, client_app, to_record
-from fedlatest.flower.outstanding_messages import Switchboard
+from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, to_record
+from fedlatest.flower.outstanding_messages import OutstandingMessages
 from fedlatest.flower.round_loop import RoundLoop
-from fedlatest.flower.round_outcome import Journal
+from fedlatest.flower.round_outcome import EventLog
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.simulation.engine import initial_key
 from fedlatest.simulation.local_training import batch_rows, put_on_device, train_locally
@@ -27,7 +27,7 @@ CLIENTS, ROUNDS, STEPS, BATCH, RATE, SEED, COHORT = 6, 16, 3, 4, 0.05, 3, 2
 HERE = (np.arange(ROUNDS)[:, None] // 3 + np.arange(CLIENTS)) % 2 == 0  # two groups take turns,
 HERE[6::7] = False  # and every seventh round nobody is here
 Local = Callable[[Any, jax.Array, jax.Array], Any]
-Train = Callable[[dict[str, Any], Assignment], Fitted]
+Train = Callable[[dict[str, Any], ClientTask], ClientResult]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +41,7 @@ def _compile_quickly() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def federation() -> fedlatest.Federation:
     samples = fedlatest.load_digits()
-    return samples.deal(fedlatest.dirichlet(samples.labels, num_clients=CLIENTS, alpha=0.5, seed=1))
+    return samples.to_federation(fedlatest.dirichlet(samples.labels, num_clients=CLIENTS, alpha=0.5, seed=1))
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +67,11 @@ def local(federation: fedlatest.Federation) -> Local:
 def as_simulated(federation: fedlatest.Federation, local: Local, client: int) -> Train:
     """That training as a function on NumPy arrays."""
 
-    def train(weights: dict[str, Any], task: Assignment) -> Fitted:
+    def train(weights: dict[str, Any], task: ClientTask) -> ClientResult:
         trained = local(weights, jnp.int32(client), jnp.int32(task.round - 1))  # Flower counts from 1
-        return Fitted(int(federation.sizes[client]), {}, {name: np.asarray(part) for name, part in trained.items()})
+        return ClientResult(
+            int(federation.sizes[client]), {}, {name: np.asarray(part) for name, part in trained.items()}
+        )
 
     return train
 
@@ -125,17 +127,17 @@ def _deploy(
         grid.add(app, {"state-dir": str(folder / f"{client}"), "name": f"client{client}"})
     strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, algorithm=algorithm, memory=memory, seed=SEED)
     ledger = strategy.open_ledger(to_record(first))
-    board = Switchboard(grid, 10.0, 1)
-    pace = Pace(deadline=0.05, poll=0.001)
-    loop = RoundLoop(board, ledger, algorithm, Journal(folder / "job/events.jsonl"), cohort_size=COHORT, pace=pace)
-    loop.wait_for(federation.num_clients, seconds=30)
-    loop.pace = Pace(deadline=30, poll=0.001)
+    board = OutstandingMessages(grid, 10.0, 1)
+    pace = Timeouts(deadline=0.05, poll=0.001)
+    loop = RoundLoop(board, ledger, algorithm, EventLog(folder / "job/events.jsonl"), cohort_size=COHORT, timeouts=pace)
+    loop.wait_for_clients(federation.num_clients, timeout=30)
+    loop.timeouts = Timeouts(deadline=30, poll=0.001)
     for here in HERE:
         for node, online in zip(grid.nodes.values(), here, strict=True):
             node.online = bool(online)
-        loop.pace = Pace(deadline=30 if here.any() else 0.01, poll=0.001)
-        tally = loop.play_round()
-        assert len(tally.taken) == min(COHORT, here.sum())
+        loop.timeouts = Timeouts(deadline=30 if here.any() else 0.01, poll=0.001)
+        tally = loop.run_round()
+        assert len(tally.accepted) == min(COHORT, here.sum())
     return loop.model
 
 

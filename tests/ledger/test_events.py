@@ -1,12 +1,12 @@
-"""Event logs while they grow and after a crash, and the summary of a job's events."""
+"""Event logs while they grow, and after a crash; what a job's events add up to."""
 
 from pathlib import Path
 
-from fedlatest.deployment.supervise import JobView
+from fedlatest.deployment.supervise import JobStatus
 from fedlatest.ledger.job_folder import Event, EventReader, append_event, read_events
 
 
-def test_reader_returns_new_events_and_waits_for_incomplete_lines(tmp_path: Path) -> None:
+def test_each_call_gives_what_is_new_and_a_cut_line_waits_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     reader = EventReader(path)
     assert reader.new() == []
@@ -20,7 +20,7 @@ def test_reader_returns_new_events_and_waits_for_incomplete_lines(tmp_path: Path
     assert [event["round"] for event in reader.new()] == [1]
 
 
-def test_truncated_line_is_skipped(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"event": "round", "round": 0}\n{"event": "mer{"event": "job", "rounds": 3}\n[1]\n')
     append_event(path, "round", round=1)
@@ -28,9 +28,9 @@ def test_truncated_line_is_skipped(tmp_path: Path) -> None:
     assert read_events(tmp_path / "none") == []
 
 
-def test_job_view_of_two_runs() -> None:
-    """node1 took part in both merged rounds, node0 in the first one only, so its staleness is 1."""
-    view = JobView()
+def test_a_view_adds_up_a_job_over_two_runs() -> None:
+    """Two runs; node1 took part in both merged rounds, node0 in one, so its staleness is 1."""
+    view = JobStatus()
     events: list[Event] = [
         {"event": "job", "rounds": 2, "round": 0, "run": 11},
         {"event": "round", "round": 0},
@@ -48,7 +48,7 @@ def test_job_view_of_two_runs() -> None:
         {"event": "finished", "round": 2},
     ]  # fmt: skip
     for event in events:
-        view.hear(event)
+        view.update(event)
     assert (view.rounds, view.round, view.runs, view.finished) == (2, 1, [11, 12], True)
     assert (view.asked, view.staleness, view.num_applied) == (
         ["node1"],

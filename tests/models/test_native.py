@@ -1,4 +1,4 @@
-"""How the C kernel is had: compiled once, kept where nobody else can write, done without where it cannot be had."""
+"""Compiling the C kernel: once, into a folder that only the user can write to, with plain JAX as the fallback."""
 
 import os
 import subprocess
@@ -13,54 +13,54 @@ import pytest
 
 from fedlatest.models import lstm
 from fedlatest.models.kernels import native
+from tests.models.recurrence_backends import BACKENDS, needs_compiler, some_params, some_weights
 from tests.models.test_lstm import texts
-from tests.models.ways import WAYS, needs_compiler, some_params, some_weights
 
 pytestmark = needs_compiler
 FLAGS = native.FLAGS
-SIZES = (2, 3)  # inputs, hidden units: of no other test, since XLA takes a kernel's name once
+SIZES = (2, 3)  # inputs, hidden units; used in no other test, because XLA accepts the name of a kernel only once
 
 
 @pytest.fixture(autouse=True)
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache, and nothing remembered of kernels, before and after."""
+    """An empty cache on disk and in memory, before and after each test."""
     monkeypatch.setenv("FEDLATEST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(native, "FLAGS", (*FLAGS, "-O0"))  # compiles in a third of the time
+    monkeypatch.setattr(native, "FLAGS", (*FLAGS, "-O0"))  # three times faster to compile
     native._register.cache_clear()
     yield tmp_path / "cache" / "kernels"
     native._register.cache_clear()
 
 
-def pretended_compiler(folder: Path, script: str) -> str:
-    compiler = folder / "pretended"
+def fake_compiler(folder: Path, script: str) -> str:
+    compiler = folder / "fake-compiler"
     compiler.write_text(f"#!/bin/sh\n{script}\n")
     compiler.chmod(0o755)
     return str(compiler)
 
 
-def name_of_the_kernel() -> str:
+def kernel_name() -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "_library", lambda *_: None)
+        patch.setattr(native, "_load", lambda *_: None)
         return native._build(*SIZES)[0]
 
 
-def works(library: object) -> bool:
-    return all(hasattr(library, f"lstm_{what}") for what in ("forward", "backward"))
+def has_handlers(library: object) -> bool:
+    return all(hasattr(library, f"lstm_{handler}") for handler in ("forward", "backward"))
 
 
-def test_switched_off(monkeypatch: pytest.MonkeyPatch, kernels: Path) -> None:
+def test_the_kernel_can_be_disabled(monkeypatch: pytest.MonkeyPatch, kernels: Path) -> None:
     monkeypatch.setenv("FEDLATEST_NATIVE", "0")
-    assert not native.ready(*SIZES)
+    assert not native.is_usable(*SIZES)
     assert not kernels.exists()
 
 
-def test_without_a_compiler_one_warning_and_the_plain_way(
+def test_without_a_compiler_it_warns_once_and_uses_plain_jax(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kernels: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "a-compiler-that-is-not-there")
     model, params, features = lstm(num_features=5, hidden=3), some_params(5, 3), texts()
-    with pytest.warns(UserWarning, match="slower here.*no C compiler found; install gcc or clang"):
+    with pytest.warns(UserWarning, match="many times slower.*no C compiler found; install gcc or clang"):
         found = jax.jit(model.apply)(params, features)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -71,114 +71,116 @@ def test_without_a_compiler_one_warning_and_the_plain_way(
     np.testing.assert_allclose(found, model.apply(params, features), rtol=1e-5)
 
 
-def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CC", pretended_compiler(tmp_path, "echo 'no licence today' >&2; exit 3"))
-    with pytest.warns(UserWarning, match=r"cannot be compiled \(pretended: no licence today\)"):
-        assert not native.ready(*SIZES)
+def test_the_output_of_a_failing_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", fake_compiler(tmp_path, "echo 'no licence today' >&2; exit 3"))
+    with pytest.warns(UserWarning, match=r"cannot be compiled \(fake-compiler: no licence today\)"):
+        assert not native.is_usable(*SIZES)
 
 
-def test_a_compiler_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CC", pretended_compiler(tmp_path, "exec sleep 60"))
-    monkeypatch.setattr(native, "PATIENCE", 0.05)
+def test_a_compiler_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", fake_compiler(tmp_path, "exec sleep 60"))
+    monkeypatch.setattr(native, "COMPILE_TIMEOUT", 0.05)
     with pytest.warns(UserWarning, match="timed out after"):
-        assert not native.ready(*SIZES)
+        assert not native.is_usable(*SIZES)
 
 
-def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Apple's compilers for ARM take no -march=native, others no -mcpu=native."""
-    refuse = 'case "$*" in *-march=native*|*-mcpu=native*) echo unknown >&2; exit 1;; esac; exec cc "$@"'
-    monkeypatch.setenv("CC", pretended_compiler(tmp_path, refuse))
-    assert works(native._build(*SIZES)[1])
+def test_unsupported_machine_flags_are_omitted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Some compilers for ARM do not support -march=native, others do not support -mcpu=native."""
+    script = 'case "$*" in *-march=native*|*-mcpu=native*) echo unknown >&2; exit 1;; esac; exec cc "$@"'
+    monkeypatch.setenv("CC", fake_compiler(tmp_path, script))
+    assert has_handlers(native._build(*SIZES)[1])
 
 
-def test_the_environments_compiler_may_have_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cc_may_contain_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "cc -fno-tree-vectorize")
-    assert native._compiler()[1:] == ["-fno-tree-vectorize"]
+    assert native._find_compiler()[1:] == ["-fno-tree-vectorize"]
 
 
-def test_compiled_once_and_kept_for_the_user_alone(kernels: Path) -> None:
+def test_compiled_once_into_a_private_folder(kernels: Path) -> None:
     native._build(*SIZES)
     [library] = kernels.iterdir()  # no draft is left
     assert kernels.stat().st_mode & 0o777 == 0o700
-    made = library.stat().st_mtime_ns
+    modified = library.stat().st_mtime_ns
     native._build(*SIZES)
     assert [library] == list(kernels.iterdir())
-    assert library.stat().st_mtime_ns == made
+    assert library.stat().st_mtime_ns == modified
 
 
-def test_what_a_kernel_is_made_of_is_in_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Sizes, the compiler's options, the processor, the source."""
+def test_the_name_depends_on_everything_that_affects_the_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The sizes, the compiler options, the processor and the source."""
     source = tmp_path / "lstm.c"
     source.write_text(native.SOURCE.read_text() + "/* changed */\n")
-    names = [name_of_the_kernel()]
+    names = [kernel_name()]
     for target, name, value in [
         (sys.modules[__name__], "SIZES", (3, 2)),
         (native, "FLAGS", (*native.FLAGS, "-O1")),
-        (native, "FOR_THIS_MACHINE", ((),)),
+        (native, "MACHINE_FLAGS", ((),)),
         (native, "SOURCE", source),
     ]:
         with monkeypatch.context() as patch:
             patch.setattr(target, name, value)
-            names.append(name_of_the_kernel())
+            names.append(kernel_name())
     assert len(set(names)) == 5
-    assert name_of_the_kernel() == names[0]
+    assert kernel_name() == names[0]
 
 
-def test_a_damaged_kernel_is_made_again(kernels: Path) -> None:
+def test_a_damaged_library_is_compiled_again(kernels: Path) -> None:
     kernels.mkdir(mode=0o700, parents=True)
-    library = kernels / f"{name_of_the_kernel()}.so"
+    library = kernels / f"{kernel_name()}.so"
     library.write_bytes(b"\x7fELF and then nothing")
-    assert works(native._build(*SIZES)[1])
+    assert has_handlers(native._build(*SIZES)[1])
     assert library.stat().st_size > 1000
 
 
-def test_a_cache_that_cannot_be_written_to_still_works(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file stands where the folder should be, which stops even root; nothing is left behind elsewhere."""
+def test_a_cache_that_cannot_be_written_is_not_an_error(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file has the name of the folder, which also prevents root from writing; no temporary files are left."""
     kernels.parent.write_text("not a folder")
     temporary = kernels.parents[1] / "temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    assert works(native._build(*SIZES)[1])
+    assert has_handlers(native._build(*SIZES)[1])
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="permissions are different there")
-def test_what_others_could_have_put_there_is_not_run(kernels: Path) -> None:
-    """In a folder that others can write to lies something by the right name: it is neither loaded nor replaced."""
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other permissions")
+def test_a_library_that_others_could_have_written_is_not_loaded(kernels: Path) -> None:
+    """A file with the right name in a folder that other users can write to is neither loaded nor replaced."""
     kernels.mkdir(parents=True)
     kernels.chmod(0o777)
-    planted = kernels / f"{name_of_the_kernel()}.so"
+    planted = kernels / f"{kernel_name()}.so"
     planted.write_text("planted")
-    assert works(native._build(*SIZES)[1])
+    assert has_handlers(native._build(*SIZES)[1])
     assert planted.read_text() == "planted"
 
 
-def test_processes_that_compile_at_once_do_no_harm(kernels: Path) -> None:
-    """Two start together; each gets a kernel that works, one file is left."""
-    script = f"from fedlatest.models.kernels import native; assert native.ready{SIZES}"
+def test_two_processes_may_compile_at_the_same_time(kernels: Path) -> None:
+    """Both get a working kernel, and one file is left."""
+    script = f"from fedlatest.models.kernels import native; assert native.is_usable{SIZES}"
     command = [sys.executable, "-W", "error", "-c", script]
     processes = [subprocess.Popen(command, env=dict(os.environ)) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     assert len(list(kernels.iterdir())) == 1
 
 
-def test_the_compiler_has_nothing_to_complain_about(tmp_path: Path) -> None:
-    """With all warnings as errors, for layers that fill registers and for such that do not."""
+def test_the_source_compiles_without_warnings(tmp_path: Path) -> None:
+    """All warnings are errors; for layer sizes that are and are not a multiple of the SIMD width."""
     for hidden in (5, 16):
         sizes = ("-DINPUTS=25", f"-DHIDDEN={hidden}", f"-I{jax.ffi.include_dir()}")
         strict = ("-Wall", "-Wextra", "-Werror", "-march=native")
-        native._compile((*native._compiler(), *FLAGS, *strict, *sizes, str(native.SOURCE)), tmp_path / "lstm.so")
+        native._compile((*native._find_compiler(), *FLAGS, *strict, *sizes, str(native.SOURCE)), tmp_path / "lstm.so")
 
 
-def test_the_kernel_is_used_where_it_is_there() -> None:
-    """No warning, and the name that XLA is given is that of the library."""
+def test_the_kernel_is_used_if_it_is_usable() -> None:
+    """There is no warning, and the compiled program contains the name of the kernel."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert native.ready(*SIZES)
+        assert native.is_usable(*SIZES)
     weights = some_weights(*SIZES)
     vectors, lengths = texts(SIZES[0])
     program = jax.jit(native.last_hidden).lower(weights, vectors, lengths).as_text()
     assert f"{native._target(*SIZES)}_forward" in program
     np.testing.assert_allclose(
-        native.last_hidden(weights, vectors, lengths), WAYS["plain"](weights, vectors, lengths), atol=1e-6
+        native.last_hidden(weights, vectors, lengths), BACKENDS["plain"](weights, vectors, lengths), atol=1e-6
     )

@@ -25,7 +25,7 @@ from fedlatest.data.features import Sentences, Words
 from fedlatest.models import lstm, sigmoid_cross_entropy
 from fedlatest.simulation import evaluation
 from tests import lstm_reference
-from tests.models.ways import needs_compiler, some_params, taking
+from tests.models.recurrence_backends import needs_compiler, some_params, using_backend
 
 NUM_CLIENTS, LONGEST, NUM_WORDS, DIMENSIONS = 5, 4, 11, 3
 PARAMS = some_params(DIMENSIONS, 4)
@@ -73,7 +73,7 @@ def play(algorithm: Algorithm, federation: Federation = TEXTS, model: Model = MO
 def test_the_kernel_trains_as_the_plain_scan_does(factory: Callable[[], Algorithm]) -> None:
     """Models and curves after four rounds, equal but for the order of additions; and training did something."""
     found = play(factory())
-    with taking("plain"):
+    with using_backend("plain"):
         expected = play(factory())
     for one, other in zip(jax.tree.leaves(found.params), jax.tree.leaves(expected.params), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)

@@ -1,17 +1,21 @@
-"""Who is here in round r: patterns, chance, traces, and compositions of them."""
+"""Availability models: which clients are available in round r.
+
+Holds repeating patterns, random models, recorded traces, compositions of models, and a registry of named models. May
+import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest` and `fedlatest.errors`.
+"""
 
 from fedlatest.availability.base import Assumption, Availability
-from fedlatest.availability.chance import bernoulli, label_rates, markov, sine
 from fedlatest.availability.composition import both, either, lifetime, restrict, shift
-from fedlatest.availability.named import AVAILABILITY, Clients
+from fedlatest.availability.named import AVAILABILITY, ClientInfo
 from fedlatest.availability.patterns import alternating, always, diurnal, windows
+from fedlatest.availability.stochastic import bernoulli, label_rates, markov, sine
 from fedlatest.availability.trace import Interval, read_trace, trace, write_trace
 
 __all__ = [
     "AVAILABILITY",
     "Assumption",
     "Availability",
-    "Clients",
+    "ClientInfo",
     "Interval",
     "alternating",
     "always",

@@ -1,7 +1,7 @@
-"""What an availability model is: a pure function of (round, seed) that says for all N clients who is here.
+"""The interface of an availability model: a pure function of (round, seed) that returns one bool for each of N clients.
 
-Models are frozen dataclasses and JAX trees: their arrays travel into a compiled program as arguments, and two models of
-one kind share one program. They are made by the lower-case factories, which check their arguments.
+Models are frozen dataclasses and JAX pytrees. Their arrays are arguments of a compiled program, so two models of the
+same class and shapes share one program. Create models with the lower-case factories, which check their arguments.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from jax.typing import ArrayLike
 from fedlatest.digest import digest
 from fedlatest.errors import ConfigError
 
-MOST_ROUNDS = 2**30  # what a pattern may span: round arithmetic is int32
+MAX_ROUNDS = 2**30  # the longest period or shift: round arithmetic is int32
 
 
 class Assumption(NamedTuple):
-    """What Assumption 4 of the paper looks like over rounds 0 .. horizon - 1."""
+    """Whether, and for which E, Assumption 4 of the paper holds in rounds 0 .. horizon - 1."""
 
     horizon: int
     smallest_e: int | None
-    """Every client is here at least once in any E successive rounds; None if some client never is."""
-    longest_absence: npt.NDArray[np.int32]  # [N]
+    """The smallest E such that every client is available at least once in any E consecutive rounds, or None if a
+    client is never available."""
+    longest_absence: npt.NDArray[np.int32]  # [N] rounds
 
     @property
     def never_available(self) -> npt.NDArray[np.intp]:
-        """Positions of the clients that are never here."""
+        """Positions of the clients that are never available."""
         return np.flatnonzero(self.longest_absence >= self.horizon)
 
 
 class Availability(ABC):
-    """Who is here in round r; evaluable at any round, without history, under `jit`."""
+    """Which clients are available in round r. Any round can be evaluated without history, also under `jit`."""
 
     @property
     @abstractmethod
     def num_clients(self) -> int:
-        """N."""
+        """The number of clients, N."""
 
     @abstractmethod
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
-        """bool[N]: who is here in `round` (counted from 0)."""
+        """Return bool[N]: which clients are available in `round` (counted from 0)."""
 
     def __and__(self, other: Availability) -> Availability:
         from fedlatest.availability.composition import both
@@ -59,27 +60,27 @@ class Availability(ABC):
         return either(self, other)
 
     def fingerprint(self) -> str:
-        """A digest of the model and its parameters: equal for models that say the same."""
-        return digest(self._described())
+        """Return a digest of the model's class and parameters; equal models have equal fingerprints."""
+        return digest(self._description())
 
-    def _described(self) -> str:
-        parts = [getattr(self, part.name) for part in dataclasses.fields(self)]  # type: ignore[arg-type]
-        texts = [part._described() if isinstance(part, Availability) else digest(part) for part in parts]
+    def _description(self) -> str:
+        values = [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        texts = [value._description() if isinstance(value, Availability) else digest(value) for value in values]
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def table(self, horizon: int, seed: int = 0) -> npt.NDArray[np.bool_]:
-        """bool[horizon, N]: who is here in rounds 0 .. horizon - 1."""
+        """Return bool[horizon, N]: which clients are available in rounds 0 .. horizon - 1."""
         return np.asarray(_table(self, jnp.arange(horizon), jnp.uint32(seed)))
 
     def assumption(self, horizon: int, seed: int = 0) -> Assumption:
-        """The smallest E for which Assumption 4 holds over a horizon, or that it does not.
+        """Return the smallest E for which Assumption 4 holds in rounds 0 .. horizon - 1.
 
         >>> from fedlatest.availability import diurnal
         >>> diurnal([True, False], period=100).assumption(1000).smallest_e
         101
         """
         if horizon < 1:
-            raise ConfigError(f"horizon={horizon}: Assumption 4 is about at least one round")
+            raise ConfigError(f"horizon={horizon}: must be at least 1 round")
         longest = np.asarray(_longest_absence(self, jnp.int32(horizon), jnp.uint32(seed)))
         smallest = int(longest.max()) + 1
         return Assumption(horizon, smallest if smallest <= horizon else None, longest)
@@ -97,5 +98,5 @@ def _longest_absence(model: Availability, horizon: jax.Array, seed: jax.Array) -
         absence = jnp.where(model.available(round, seed), 0, absence + 1)
         return absence, jnp.maximum(longest, absence)
 
-    nothing = jnp.zeros(model.num_clients, jnp.int32)
-    return jax.lax.fori_loop(0, horizon, step, (nothing, nothing))[1]
+    zeros = jnp.zeros(model.num_clients, jnp.int32)
+    return jax.lax.fori_loop(0, horizon, step, (zeros, zeros))[1]

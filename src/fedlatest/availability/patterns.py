@@ -1,4 +1,4 @@
-"""Availability that repeats by the calendar: always, blocks of rounds, daily windows."""
+"""Availability that repeats in time: always, alternating blocks of rounds, daily windows."""
 
 from dataclasses import dataclass
 
@@ -9,56 +9,15 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import MOST_ROUNDS, Availability
+from fedlatest.availability.base import MAX_ROUNDS, Availability
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError
 
-MOST_ROUNDS_PER_DAY = (2**31 - 1) // SECONDS_PER_DAY  # the clock is int32 arithmetic
-
-
-@register_dataclass
-@dataclass(frozen=True)
-class Blocks(Availability):
-    """One group is here for `first` rounds, the others for the next `second`, and so on."""
-
-    in_first_group: jax.Array  # bool[N]
-    first: jax.Array
-    second: jax.Array
-
-    @property
-    def num_clients(self) -> int:
-        """N."""
-        return self.in_first_group.shape[0]
-
-    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
-        """The group whose block it is."""
-        del seed
-        return self.in_first_group == (jnp.asarray(round) % (self.first + self.second) < self.first)
-
-
-@register_dataclass
-@dataclass(frozen=True)
-class Windows(Availability):
-    """Each client is here during its own window of the day; a round advances the clock by 24 h / rounds_per_day."""
-
-    start: jax.Array  # int32[N] seconds after midnight
-    length: jax.Array  # int32[N] seconds
-    rounds_per_day: jax.Array
-
-    @property
-    def num_clients(self) -> int:
-        """N."""
-        return self.start.shape[0]
-
-    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
-        """Those whose window the clock is in; a window may run across midnight."""
-        del seed
-        clock = (jnp.asarray(round) % self.rounds_per_day) * SECONDS_PER_DAY // self.rounds_per_day
-        return (clock - self.start) % SECONDS_PER_DAY < self.length
+MAX_ROUNDS_PER_DAY = (2**31 - 1) // SECONDS_PER_DAY  # the clock is int32 arithmetic
 
 
 def always(num_clients: int) -> Availability:
-    """Everybody, in every round.
+    """Return a model in which every client is available in every round.
 
     >>> always(3).available(7, seed=0).tolist()
     [True, True, True]
@@ -69,26 +28,31 @@ def always(num_clients: int) -> Availability:
 
 
 def diurnal(in_first_group: Values, *, period: int) -> Availability:
-    """The paper's day and night: the first group for `period` rounds (E), the others for the next `period`.
+    """Return the paper's day-and-night model: the first group for `period` rounds (E), the others for the next E.
 
     Blocks of E rounds satisfy Assumption 4 with E + 1.
 
     >>> diurnal([True, False], period=2).table(5).astype(int).tolist()
     [[1, 0], [1, 0], [0, 1], [0, 1], [1, 0]]
     """
-    if not 1 <= period < MOST_ROUNDS:
-        raise ConfigError(f"period={period}: a block lasts 1 .. {MOST_ROUNDS - 1} rounds")
+    if not 1 <= period < MAX_ROUNDS:
+        raise ConfigError(f"period={period}: must be 1 .. {MAX_ROUNDS - 1} rounds")
     return alternating(in_first_group, t1=period, t2=period)
 
 
 def alternating(in_first_group: Values, *, t1: int, t2: int) -> Availability:
-    """Example 1 of the paper: the first group for t1 rounds, then the others for t2.
+    """Return the model of the paper's Example 1: the first group for t1 rounds, then the others for t2 rounds.
+
+    Args:
+        in_first_group: bool[N], True for the clients of the first group.
+        t1: Rounds in which the first group is available.
+        t2: Rounds in which the other clients are available.
 
     >>> alternating([True, False], t1=2, t2=1).table(4).astype(int).tolist()
     [[1, 0], [1, 0], [0, 1], [1, 0]]
     """
-    if not (0 <= t1 < MOST_ROUNDS and 0 <= t2 < MOST_ROUNDS and t1 + t2 >= 1):
-        raise ConfigError(f"t1={t1}, t2={t2}: blocks last 0 .. {MOST_ROUNDS - 1} rounds, and not both 0")
+    if not (0 <= t1 < MAX_ROUNDS and 0 <= t2 < MAX_ROUNDS and t1 + t2 >= 1):
+        raise ConfigError(f"t1={t1}, t2={t2}: must be 0 .. {MAX_ROUNDS - 1} rounds, and not both 0")
     group = np.asarray(in_first_group)
     if group.dtype != np.bool_ or group.ndim != 1 or group.size == 0:
         raise ConfigError("in_first_group: give one true or false per client")
@@ -96,7 +60,14 @@ def alternating(in_first_group: Values, *, t1: int, t2: int) -> Availability:
 
 
 def windows(start_hour: Values, *, hours: Values = 8.0, rounds_per_day: int = 120) -> Availability:
-    """Each client is here from its `start_hour` for `hours` hours of every day; the clock starts at 00:00.
+    """Return a model in which each client is available during its own window of every day.
+
+    Round 0 is at 00:00, and every round advances the clock by 24 h / rounds_per_day. A window may include midnight.
+
+    Args:
+        start_hour: [N] hour of the day at which each window starts, in [0, 24).
+        hours: Length of the windows, one number or one per client.
+        rounds_per_day: Rounds in 24 hours (E in the paper's Sentiment140 setting).
 
     >>> windows([22.0], hours=4, rounds_per_day=24).table(24)[:, 0].nonzero()[0].tolist()
     [0, 1, 22, 23]
@@ -107,16 +78,57 @@ def windows(start_hour: Values, *, hours: Values = 8.0, rounds_per_day: int = 12
     if length.shape not in ((), start.shape):
         raise ConfigError(f"hours: give one length, or one for each of the {start.size} clients")
     start, length = np.broadcast_arrays(start, length)
-    if not 1 <= rounds_per_day <= MOST_ROUNDS_PER_DAY:
-        raise ConfigError(f"rounds_per_day={rounds_per_day}: must be in 1 .. {MOST_ROUNDS_PER_DAY}")
-    off_the_clock = ~((start >= 0) & (start < 24))
-    if off_the_clock.any():
-        raise ConfigError(f"start_hour={start[off_the_clock][0]}: hours of the day are in [0, 24)")
-    no_window = ~((np.round(length * 3600) > 0) & (length <= 24))
-    if no_window.any():
-        raise ConfigError(f"hours={length[no_window][0]}: a window lasts at least a second and at most 24 hours")
+    if not 1 <= rounds_per_day <= MAX_ROUNDS_PER_DAY:
+        raise ConfigError(f"rounds_per_day={rounds_per_day}: must be in 1 .. {MAX_ROUNDS_PER_DAY}")
+    invalid_start = ~((start >= 0) & (start < 24))
+    if invalid_start.any():
+        raise ConfigError(f"start_hour={start[invalid_start][0]}: must be in [0, 24)")
+    invalid_length = ~((np.round(length * 3600) > 0) & (length <= 24))
+    if invalid_length.any():
+        raise ConfigError(f"hours={length[invalid_length][0]}: must be at least 1 second and at most 24 hours")
     return Windows(
         jnp.asarray(np.round(start * 3600), jnp.int32) % SECONDS_PER_DAY,
         jnp.asarray(np.round(length * 3600), jnp.int32),
         jnp.int32(rounds_per_day),
     )
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Blocks(Availability):
+    """One group is available for `first` rounds, the others for the next `second`, repeatedly."""
+
+    in_first_group: jax.Array  # bool[N]
+    first: jax.Array
+    second: jax.Array
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients, N."""
+        return self.in_first_group.shape[0]
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        """Return the group whose block contains the round."""
+        del seed
+        return self.in_first_group == (jnp.asarray(round) % (self.first + self.second) < self.first)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Windows(Availability):
+    """Each client is available during its own daily window; a round advances the clock by 24 h / rounds_per_day."""
+
+    start: jax.Array  # int32[N] seconds after midnight
+    length: jax.Array  # int32[N] seconds
+    rounds_per_day: jax.Array
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients, N."""
+        return self.start.shape[0]
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        """Return the clients whose window contains the time of the round."""
+        del seed
+        clock = (jnp.asarray(round) % self.rounds_per_day) * SECONDS_PER_DAY // self.rounds_per_day
+        return (clock - self.start) % SECONDS_PER_DAY < self.length

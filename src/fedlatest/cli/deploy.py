@@ -1,4 +1,4 @@
-"""`deploy`: an app to start from, real processes on this machine, secrets for real machines, and leaving a job."""
+"""`deploy`: write an app, run a federation on this machine, create certificates and keys, and leave a job."""
 
 import signal
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ app.add_typer(deploy, name="deploy")
 
 @deploy.command()
 def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> None:
-    """Write a complete Flower app for handwritten digits, to start from."""
+    """Write a complete Flower app for handwritten digits, as a starting point."""
     from fedlatest.deployment.scaffold import write_app
 
     for path in write_app(folder):
@@ -30,71 +30,72 @@ def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")])
 @deploy.command()
 def leave(
     folder: Annotated[Path, typer.Argument(help="The client's state folder.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Take it back, or come back.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Cancel the request, or rejoin after leaving.")] = False,
 ) -> None:
-    """Take a client out of its jobs: when it is asked next, its update leaves the sum."""
+    """Ask to leave all jobs of a client: its update is removed from the sum when it is next contacted."""
     from fedlatest.ledger.job_folder import leave_jobs
 
     jobs = leave_jobs(folder, undo=undo)
     if not jobs:
-        raise ConfigError(f"{folder}: this client belongs to no job")
+        raise ConfigError(f"{folder}: this client has not joined any job")
     for job in jobs:
-        wait = "it leaves when it is asked next; keep its node and folder until the server's event log says `left`"
-        says = "it stays" if undo else wait
-        out.print(f"job {job}: {says}", soft_wrap=True)
+        leaves = "leaves at its next contact; keep its node and folder until the server's event log has `left` for it"
+        out.print(f"job {job}: the client {'stays' if undo else leaves}", soft_wrap=True)
 
 
 @deploy.command()
 def local(
     app_folder: Annotated[
-        Path | None, typer.Option("--app", help="Folder of a Flower app; handwritten digits if not given.")
+        Path | None, typer.Option("--app", help="Folder of a Flower app. [default: handwritten digits]")
     ] = None,
     nodes: Annotated[int, typer.Option(help="Number of nodes, one client each.")] = 5,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds; the app's own if not given.")] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and take nodes with registered keys alone.")] = False,
-    chaos: Annotated[bool, typer.Option("--chaos", help="Kill nodes and the SuperLink at random moments.")] = False,
-    node_kills: Annotated[int, typer.Option(help="With --chaos: how many kills of nodes.")] = 3,
-    superlink_kills: Annotated[int, typer.Option(help="With --chaos: how many kills of the SuperLink.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of availability, chaos and, if it takes one, the app.")] = 0,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: as in the app]")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS, and accept only nodes with registered keys.")] = False,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill nodes and the SuperLink at random times.")] = False,
+    node_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of nodes.")] = 3,
+    superlink_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of the SuperLink.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the availability, of --chaos, and of the app if it has a seed.")
+    ] = 0,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="availability=NAME and its keys, or a key of the app."),
+        typer.Option("--set", metavar="KEY=VALUE", help="availability=NAME, one of its keys, or a key of the app."),
     ] = None,
-    to: Annotated[Path, typer.Option("--out", help="Where the deployment goes.")] = Path("runs/deployment"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is there.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    to: Annotated[Path, typer.Option("--out", help="Folder of the deployment.")] = Path("runs/deployment"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the deployment in the folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the deployment in the folder.")] = False,
 ) -> None:
-    """Run a SuperLink and nodes on this machine until the job is done, whoever comes, goes or is killed."""
+    """Run a SuperLink and nodes on this machine until the job is finished, and restart processes that are killed."""
     from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()
     from fedlatest.cli.deploy_local import Request, run_locally
 
     if resume and force:
-        raise ConfigError("--resume, --force: go on with what is there or replace it, not both")
+        raise ConfigError("--resume, --force: continue the deployment or replace it, not both")
     request = Request(
         app=app_folder, folder=to, nodes=nodes, rounds=rounds, tls=tls, seed=seed, settings=settings or [],
         node_kills=node_kills if chaos else 0, superlink_kills=superlink_kills if chaos else 0,
     )  # fmt: skip
     try:
-        with polite_kill_as_interrupt():
+        with sigterm_as_interrupt():
             run_locally(request, resume=resume, force=force)
     except KeyboardInterrupt:
         again = "with --resume instead of --force" if force else "with --resume"
-        err.print(f"stopped; the same command {again} goes on from the last round in {to}", soft_wrap=True)
+        err.print(f"stopped; the same command {again} continues from the last round in {to}", soft_wrap=True)
         raise typer.Exit(130) from None
 
 
 @deploy.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(help="Where keys and certificates go.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the keys and certificates.")],
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A name or address by which nodes reach the server; again for more."),
+        typer.Option("--host", help="A name or address by which nodes reach the server; may be repeated."),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="How many node keys to add.")] = 0,
+    nodes: Annotated[int, typer.Option(help="Number of node keys to add.")] = 0,
 ) -> None:
-    """Make a CA, a server certificate and node keys; later calls add nodes. Nothing is ever overwritten."""
+    """Create a CA, a server certificate and node keys; later calls add nodes. No file is ever overwritten."""
     from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()
@@ -108,12 +109,12 @@ def keys(
     out.print(f"CA and server: {secrets.ca}, {secrets.certificate}, {secrets.key}", soft_wrap=True)
     for name in names:
         out.print(f"node: {secrets.node_key(name)}, {secrets.node_public_key(name)}", soft_wrap=True)
-    out.print("a node needs ca.crt and its own private key, and nothing else from here", soft_wrap=True)
+    out.print("a node needs only ca.crt and its own private key", soft_wrap=True)
 
 
 @contextmanager
-def polite_kill_as_interrupt() -> Iterator[None]:
-    """SIGTERM is taken as a Ctrl-C: everything is stopped and the user is told how to go on."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C: stop all processes and print how to continue."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

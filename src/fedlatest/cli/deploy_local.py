@@ -1,4 +1,4 @@
-"""What `deploy local` does: settings into a federation, a job, and a table at the end."""
+"""The implementation of `deploy local`: check the settings, run the job, print a summary."""
 
 import inspect
 from collections.abc import Sequence
@@ -9,24 +9,24 @@ import numpy as np
 from rich.table import Table
 
 from fedlatest.availability import AVAILABILITY, Availability
-from fedlatest.availability.named import Clients
+from fedlatest.availability.named import ClientInfo
 from fedlatest.cli.app import out
-from fedlatest.cli.deployment_table import Board
-from fedlatest.deployment.deployment_folder import open_folder, refuse_nesting
-from fedlatest.deployment.fault_injection import Chaos, plan_chaos
+from fedlatest.cli.deployment_table import ProgressTable
+from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
+from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.scaffold import TEMPLATE, app_config, write_app
-from fedlatest.deployment.supervise import Attendance, JobView, conduct
+from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.settings import did_you_mean, keywords, parse_value, split_pair
 
-USUALLY = {"availability": "diurnal", "period": "5"}  # the first half of the nodes for five rounds, then the others
+DEFAULTS = {"availability": "diurnal", "period": "5"}  # the two halves of the nodes alternate every five rounds
 
 
 class Request(NamedTuple):
-    """What the command line asks for."""
+    """The options of the command."""
 
-    app: Path | None  # the digits if not said
+    app: Path | None  # None for the digits app
     folder: Path
     nodes: int
     rounds: int | None
@@ -38,56 +38,58 @@ class Request(NamedTuple):
 
 
 def run_locally(request: Request, *, resume: bool, force: bool) -> None:
-    """Run the job to its end; complaints about the request come before anything is started or deleted."""
+    """Run the job until it is finished; invalid options are reported before anything is started or deleted."""
     if request.nodes < 1:
         raise ConfigError(f"--nodes {request.nodes}: must be at least 1")
-    config, availability, about = _settings(request)
+    config, availability, described = _settings(request)
     rounds = config["rounds"]
     if rounds < 1:
         raise ConfigError(f"--rounds {rounds}: must be at least 1")
-    attendance = Attendance.of(availability, rounds=rounds, seed=request.seed)
+    schedule = NodeSchedule.from_model(availability, rounds=rounds, seed=request.seed)
     app = request.app or request.folder / "app"
     if request.app is not None:
-        refuse_nesting(request.app, request.folder)
+        check_not_nested(request.app, request.folder)
     federation = LocalFederation(request.folder, app=app, num_nodes=request.nodes, tls=request.tls)
-    plan = plan_chaos(
+    plan = plan_faults(
         federation.names, rounds=rounds, node_kills=request.node_kills, superlink_kills=request.superlink_kills,
         seed=request.seed,
     )  # fmt: skip
-    chaos = Chaos(plan)
-    with open_folder(request.folder, _manifest(request, config, about), resume=resume, force=force):
+    faults = FaultInjector(plan)
+    with open_folder(request.folder, _manifest(request, config, described), resume=resume, force=force):
         if request.app is None and not app.exists():
             write_app(app)
-        with Board(federation, rounds) as board, federation:
-            view = conduct(federation, config, attendance=attendance, chaos=chaos, on_progress=board.hear)
-    _summarise(request, view, chaos)
+        with ProgressTable(federation, rounds) as table, federation:
+            status = supervise(federation, config, schedule=schedule, faults=faults, on_progress=table.update)
+    _print_summary(request, status, faults)
 
 
 def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str, Any]]:
-    """The app's values and the availability model: defaults, then each KEY=VALUE, which belongs to one of the two.
+    """Split the settings KEY=VALUE into those of the app and those of the availability model.
 
-    The third is what the availability model was made of.
+    Returns:
+        The app's run config, the availability model, and the name and arguments of that model.
     """
-    said = dict(map(split_pair, request.settings))
-    if "availability" not in said:
-        said = {**USUALLY, **said}
-    name = said.pop("availability")
+    given = dict(map(split_pair, request.settings))
+    if "availability" not in given:
+        given = {**DEFAULTS, **given}
+    name = given.pop("availability")
     if name not in AVAILABILITY:
         raise ConfigError(f"availability={name}: unknown{did_you_mean(name, AVAILABILITY)}")
     known, keys = app_config(request.app or Path(str(TEMPLATE))), keywords(AVAILABILITY[name], f"availability={name}")
-    given = {"rounds": request.rounds, "seed": request.seed if "seed" in known else None}
-    config = {"rounds": known["rounds"], **{key: value for key, value in given.items() if value is not None}}
+    config: dict[str, Any] = {"rounds": known["rounds"] if request.rounds is None else request.rounds}
+    if "seed" in known:
+        config["seed"] = request.seed
     options: dict[str, Any] = {}
-    for key, text in said.items():
+    for key, text in given.items():
         if key in keys:
             options[key] = parse_value(key, text, keys[key].type)
         elif key in known and key != "job":
             config[key] = parse_value(key, text, type(known[key]))
         else:
-            raise ConfigError(_unknown(key, ["availability", *keys, *(own for own in known if own != "job")]))
+            raise ConfigError(_unknown(key, ["availability", *keys, *(other for other in known if other != "job")]))
     for key, (_, default, owner) in keys.items():
         if default is inspect.Parameter.empty and key not in options:
-            raise ConfigError(f"{key}: {owner} needs it; add --set {key}=...")
+            raise ConfigError(f"{key}: required by {owner}; add --set {key}=...")
     return config, AVAILABILITY[name](_clients(request), **options), {"name": name, **options}
 
 
@@ -98,10 +100,10 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     return f"{key}: unknown key{did_you_mean(key, known)}"
 
 
-def _clients(request: Request) -> Clients:
-    """Nodes as availability models see them: the first half bears label 0, the second label 1."""
+def _clients(request: Request) -> ClientInfo:
+    """Describe the nodes to availability models: the first half has label 0, the second half label 1."""
     labels = np.arange(request.nodes) * 2 // request.nodes
-    return Clients(labels.astype(np.int64), 2, request.seed)
+    return ClientInfo(labels.astype(np.int64), 2, request.seed)
 
 
 def _manifest(request: Request, config: dict[str, Any], availability: dict[str, Any]) -> dict[str, Any]:
@@ -115,18 +117,18 @@ def _manifest(request: Request, config: dict[str, Any], availability: dict[str, 
     }  # fmt: skip
 
 
-def _summarise(request: Request, view: JobView, chaos: Chaos) -> None:
+def _print_summary(request: Request, status: JobStatus, faults: FaultInjector) -> None:
     table = Table("client", box=None, header_style="bold", pad_edge=False)
-    for column in ("rounds taken part in", "staleness at the end"):
+    for column in ("rounds", "final staleness"):
         table.add_column(column, justify="right")
-    for client in sorted({*view.num_applied, *view.staleness}, key=lambda name: (len(name), name)):
-        table.add_row(client, str(view.num_applied.get(client, 0)), str(view.staleness.get(client, "-")))
+    for client in sorted({*status.num_applied, *status.staleness}, key=lambda name: (len(name), name)):
+        table.add_row(client, str(status.num_applied.get(client, 0)), str(status.staleness.get(client, "-")))
     out.print(table)
-    spent = f"{view.seconds / view.merged_rounds:.1f} s a round" if view.merged_rounds else "no round"
-    loss = "-" if view.test_loss is None else f"{view.test_loss:.4f}"
-    accuracy = "-" if view.test_accuracy is None else f"{view.test_accuracy:.4f}"
-    out.print(f"rounds: {view.rounds}, runs: {len(view.runs)}, {spent}; test loss {loss}, accuracy {accuracy}")
-    if chaos.done or chaos.left:
-        out.print(f"chaos: {len(chaos.done)} kills, {len(chaos.left)} left over (target was not there)")
+    duration = f"{status.seconds / status.merged_rounds:.1f} s per round" if status.merged_rounds else "no rounds"
+    loss = "-" if status.test_loss is None else f"{status.test_loss:.4f}"
+    accuracy = "-" if status.test_accuracy is None else f"{status.test_accuracy:.4f}"
+    out.print(f"rounds: {status.rounds}, runs: {len(status.runs)}, {duration}; test loss {loss}, accuracy {accuracy}")
+    if faults.injected or faults.pending:
+        out.print(f"chaos: {len(faults.injected)} kills, {len(faults.pending)} not possible (target was not running)")
     out.print(f"job: {request.folder / 'job'}, logs: {request.folder / 'logs'}", soft_wrap=True)
-    out.print(f"what happened to the processes: {request.folder / 'deployment.jsonl'}", soft_wrap=True)
+    out.print(f"events of the processes: {request.folder / 'deployment.jsonl'}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""A deployment as it goes: a live table on a terminal, a line a round elsewhere."""
+"""The progress of a deployment: a live table on a terminal, otherwise one line per round."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -11,20 +11,20 @@ from rich.text import Text
 
 from fedlatest.cli.app import out
 from fedlatest.deployment.local_federation import LocalFederation
-from fedlatest.deployment.supervise import JobView
+from fedlatest.deployment.supervise import JobStatus
 from fedlatest.ledger.job_folder import Event, EventReader
 
-_TROUBLE = {"failed", "refused", "lost", "restored", "resync", "expired", "left", "stopped"}
-_STYLES = {"here": "green", "coming": "yellow", "away": "dim", "killed": "bold red", "refused": "red"}
+_PROBLEMS = {"failed", "refused", "lost", "restored", "resync", "expired", "left", "stopped"}
+_STYLES = {"online": "green", "connecting": "yellow", "offline": "dim", "killed": "bold red", "refused": "red"}
 
 
-class Board:
-    """Shows who is here, who was chosen, how stale each is, and how well the job does."""
+class ProgressTable:
+    """Shows the state, selection and staleness of each node, and the loss and accuracy of the job."""
 
     def __init__(self, federation: LocalFederation, rounds: int) -> None:
         self._federation, self._rounds = federation, rounds
         self._processes = EventReader(federation.log)
-        self._told: set[tuple[Any, ...]] = set()
+        self._shown: set[tuple[Any, ...]] = set()
         self._live = Live("starting", console=out, auto_refresh=False) if out.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -40,63 +40,63 @@ class Board:
         if self._live:
             self._live.stop()
 
-    def hear(self, view: JobView, events: Sequence[Event]) -> None:
-        """Show what is new."""
+    def update(self, status: JobStatus, events: Sequence[Event]) -> None:
+        """Show the status and the new events."""
         if self._live:
-            self._live.update(self._table(view), refresh=True)
-        happened = [event for event in self._processes.new() if event["event"] == "chaos"]
-        for event in [*happened, *events]:
-            line = self._trouble(event) or ("" if self._live else _line(event, view))
+            self._live.update(self._table(status), refresh=True)
+        kills = [event for event in self._processes.new() if event["event"] == "chaos"]
+        for event in [*kills, *events]:
+            line = self._problem(event) or ("" if self._live else _line(event, status))
             if line:
                 out.print(line, soft_wrap=True, highlight=False)
 
-    def _trouble(self, event: Event) -> str:
-        """What went wrong, each thing once a client."""
-        if event["event"] not in _TROUBLE or (event["event"], event.get("client"), event.get("why")) in self._told:
+    def _problem(self, event: Event) -> str:
+        """Return a line for an event that reports a problem, once per client and reason; otherwise an empty string."""
+        if event["event"] not in _PROBLEMS or (event["event"], event.get("client"), event.get("why")) in self._shown:
             return ""
-        self._told.add((event["event"], event.get("client"), event.get("why")))
+        self._shown.add((event["event"], event.get("client"), event.get("why")))
         return f"{event['event']}: {event.get('client', '')} {event.get('why', '')}"
 
-    def _table(self, view: JobView) -> Group:
-        table = Table("node", "is", "chosen", box=None, header_style="bold", pad_edge=False)
+    def _table(self, status: JobStatus) -> Group:
+        table = Table("node", "state", "selected", box=None, header_style="bold", pad_edge=False)
         table.add_column("staleness", justify="right")
-        table.add_column("rounds taken part in", justify="right")
+        table.add_column("rounds", justify="right")
         for name, node in self._federation.nodes.items():
-            presence = node.presence
+            state = node.state
             table.add_row(
                 name,
-                Text(presence, style=_STYLES[presence]),
-                "yes" if name in view.asked else "",
-                str(view.staleness.get(name, "-")),
-                str(view.num_applied.get(name, 0)),
+                Text(state, style=_STYLES[state]),
+                "yes" if name in status.asked else "",
+                str(status.staleness.get(name, "-")),
+                str(status.num_applied.get(name, 0)),
             )
-        return Group(Text(self._title(view)), table)
+        return Group(Text(self._title(status)), table)
 
-    def _title(self, view: JobView) -> str:
+    def _title(self, status: JobStatus) -> str:
         link = "" if self._federation.superlink.ready else ", the SuperLink is down"
-        where = "starting" if view.round is None else f"round {view.round + 1}/{self._rounds}"
-        return f"{where}{link}{_scores(view)}"
+        where = "starting" if status.round is None else f"round {status.round + 1}/{self._rounds}"
+        return f"{where}{link}{_metrics(status)}"
 
 
-def _line(event: Event, view: JobView) -> str:
-    """A line for a log that is no terminal, or nothing."""
+def _line(event: Event, status: JobStatus) -> str:
+    """Return the line that is printed for an event where there is no terminal; empty for most events."""
     match event["event"]:
         case "chaos":
             return f"kill -9 of {event['target']}"
         case "job":
-            return f"run {len(view.runs)} begins with round {event['round'] + 1}/{event['rounds']}"
+            return f"run {len(status.runs)} starts with round {event['round'] + 1}/{event['rounds']}"
         case "merged":
             applied, unanswered = event.get("applied", []), event.get("unanswered", [])
-            silent = f", no answer from {' '.join(unanswered)}" if unanswered else ""
+            missing = f", no reply from {' '.join(unanswered)}" if unanswered else ""
             took = f"{event.get('seconds', 0.0):.1f} s"
             loss = event.get("train_loss")
-            learnt = "" if loss is None else f", train loss {loss:.4f}"
-            return f"round {event['round'] + 1}: {' '.join(applied) or 'nobody'}{silent}, {took}{learnt}"
+            train_loss = "" if loss is None else f", train loss {loss:.4f}"
+            return f"round {event['round'] + 1}: {' '.join(applied) or 'no client'}{missing}, {took}{train_loss}"
         case "evaluated" if event.get("test_accuracy") is not None:
             return f"  after round {event['round']}: accuracy {event['test_accuracy']:.4f}"
     return ""
 
 
-def _scores(view: JobView) -> str:
-    scores = {"train loss": view.train_loss, "test loss": view.test_loss, "accuracy": view.test_accuracy}
-    return "".join(f", {name} {score:.4f}" for name, score in scores.items() if score is not None)
+def _metrics(status: JobStatus) -> str:
+    metrics = {"train loss": status.train_loss, "test loss": status.test_loss, "accuracy": status.test_accuracy}
+    return "".join(f", {name} {value:.4f}" for name, value in metrics.items() if value is not None)

@@ -1,23 +1,29 @@
-"""Data sets and how they are dealt to clients."""
+"""Data sets, partitions, and the Federation that the simulator trains on.
+
+May import `fedlatest.files`, `fedlatest.paths`, `fedlatest.digest` and `fedlatest.errors`.
+"""
 
 from fedlatest.data.digits import load_digits
 from fedlatest.data.features import Sentences, Words
 from fedlatest.data.federation import Federation, Samples
 from fedlatest.data.mnist import load_mnist
 from fedlatest.data.partition import PARTITIONS, Partition, by_client, by_label, dirichlet, iid
-from fedlatest.data.sentiment140.accounts import Deal, deal_accounts, tweet_federation
-from fedlatest.data.sentiment140.generated import generated_tweets, write_generated
-from fedlatest.data.sentiment140.tweet_set import (
+from fedlatest.data.sentiment140 import (
+    AccountSplit,
     TweetSet,
     Vocabulary,
+    generated_tweets,
     load_sentiment140,
-    padded,
+    pad_texts,
+    split_accounts,
+    tweet_federation,
     vocabulary,
+    write_generated,
 )
 
 __all__ = [
     "PARTITIONS",
-    "Deal",
+    "AccountSplit",
     "Federation",
     "Partition",
     "Samples",
@@ -27,14 +33,14 @@ __all__ = [
     "Words",
     "by_client",
     "by_label",
-    "deal_accounts",
     "dirichlet",
     "generated_tweets",
     "iid",
     "load_digits",
     "load_mnist",
     "load_sentiment140",
-    "padded",
+    "pad_texts",
+    "split_accounts",
     "tweet_federation",
     "vocabulary",
     "write_generated",

@@ -1,7 +1,6 @@
-"""A cache of arrays: one .npz for each thing, found by its key, made again where it is missing or damaged."""
+"""A cache of arrays on disk: one .npz file per entry, recomputed if it is missing or damaged."""
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,55 +9,73 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import DataError
+from fedlatest.errors import DataError, FedlatestError
+from fedlatest.files import acquire_lock, release_lock, write_atomically
 from fedlatest.paths import cache_folder
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-KEY = "key"
+KEY = "key"  # the array that stores an entry's key
 
 
-class Source(NamedTuple):
-    """A file, and the sha256 of its content."""
+class HashedFile(NamedTuple):
+    """A file and the SHA-256 of its content."""
 
     path: Path
     checksum: str
 
 
-def cached(name: str, key: str, make: Callable[[], Arrays]) -> Arrays:
-    """What `make` makes, or what it made before under the same name and key; a cache out of reach is no error."""
+def cached(name: str, key: str, compute: Callable[[], Arrays]) -> Arrays:
+    """Return the arrays that `compute` returned before for this name and key, or call it and store the result.
+
+    A cache that cannot be read or written is not an error.
+
+    Args:
+        name: Kind of entry; the beginning of the file's name.
+        key: Everything that the arrays depend on.
+        compute: Function that computes the arrays.
+    """
     path = cache_folder() / "parsed" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
-    found = _load(path, key)
-    if found is None:
-        found = make()
-        with suppress(OSError):
-            _save(path, key, found)
-    return found
+    arrays = _load(path, key)
+    if arrays is None:
+        arrays = compute()
+        with suppress(OSError, FedlatestError):
+            _save(path, key, arrays)
+    return arrays
 
 
-def source(path: Path) -> Source:
-    """A file with its sha256, read off its content."""
+def write_shared(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file of the cache with `write_atomically`, while no other process writes to its folder."""
+    lock = acquire_lock(path.parent, wait=True)  # processes that write the same file would share one draft
+    try:
+        write_atomically(path, write)
+    finally:
+        release_lock(lock)
+
+
+def hash_file(path: Path) -> HashedFile:
+    """Return a file with the SHA-256 of its content."""
     try:
         with path.open("rb") as file:
-            return Source(path, hashlib.file_digest(file, "sha256").hexdigest())
+            return HashedFile(path, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
 
 
-def pack(words: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Words as one array of bytes and their lengths in it, whatever characters they hold.
+def pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the UTF-8 bytes of all strings in one array, and the length of each string in bytes.
 
-    >>> pack(["to", "be"])[0].tobytes()
+    >>> pack_strings(["to", "be"])[0].tobytes()
     b'tobe'
     """
-    encoded = [word.encode() for word in words]
-    lengths = np.array([len(word) for word in encoded], np.int32)
+    encoded = [string.encode() for string in strings]
+    lengths = np.array([len(string) for string in encoded], np.int32)
     return np.frombuffer(b"".join(encoded), np.uint8), lengths
 
 
-def unpack(content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int32]) -> list[str]:
-    """What `pack` packed.
+def unpack_strings(content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int32]) -> list[str]:
+    """Return the strings that `pack_strings` packed.
 
-    >>> unpack(*pack(["to", "", "be"]))
+    >>> unpack_strings(*pack_strings(["to", "", "be"]))
     ['to', '', 'be']
     """
     joined, ends = content.tobytes(), np.cumsum(lengths, dtype=np.int64)
@@ -66,20 +83,19 @@ def unpack(content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int32]) -> li
 
 
 def _load(path: Path, key: str) -> Arrays | None:
-    """The arrays; None if the file is not there, cannot be read to its end or was made for another key."""
+    """Return the arrays, or None if the file does not exist, is damaged or was written for another key."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}  # a wrong CRC is an error here
-    except Exception:  # what a damaged file brings about is beyond listing; it is made again
+            arrays = {name: content[name] for name in content.files}  # raises if a CRC does not match
+    except Exception:  # a damaged file can cause many kinds of errors; in all cases the entry is recomputed
         return None
     return arrays if arrays.pop(KEY, np.zeros(0)).tobytes() == key.encode() else None
 
 
 def _save(path: Path, key: str, arrays: Arrays) -> None:
-    """Write beside `path`, then take its place; of several processes at it the last one wins."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".draft-") as folder:
-        draft = Path(folder) / path.name
+    def write(draft: Path) -> None:
         with draft.open("wb") as file:
             np.savez(file, **arrays, **{KEY: np.frombuffer(key.encode(), np.uint8)})  # type: ignore[arg-type]
-        draft.replace(path)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_shared(path, write)

@@ -1,4 +1,4 @@
-"""scikit-learn's bundled handwritten digits: 1797 images of 8 x 8 pixels, no download."""
+"""The handwritten digits included in scikit-learn: 1797 images of 8 x 8 pixels, without a download."""
 
 import gzip
 from importlib.util import find_spec
@@ -13,12 +13,12 @@ TEST_SHARE = 0.2
 
 
 def load_digits() -> Samples:
-    """The digits with pixels in [0, 1]; the first fifth of a fixed shuffle is the test set.
+    """Return the digits with pixels in [0, 1]; the first fifth of a fixed shuffle is the test set.
 
     >>> load_digits().features.shape
     (1438, 64)
     """
-    images, labels = _bundled()
+    images, labels = _read_digits()
     shuffled = np.random.default_rng(0).permutation(labels.size)
     num_test = round(TEST_SHARE * labels.size)
     test, train = shuffled[:num_test], shuffled[num_test:]
@@ -26,14 +26,14 @@ def load_digits() -> Samples:
     return Samples("digits", pixels[train], labels[train].astype(np.int32), pixels[test], labels[test].astype(np.int32))
 
 
-def _bundled() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Images and labels, read from scikit-learn's file without importing scikit-learn, which takes over a second."""
+def _read_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Read images and labels from scikit-learn's file without importing scikit-learn, which takes over a second."""
     spec = find_spec("sklearn")
     file = Path((spec and spec.origin) or "").parent / "datasets" / "data" / "digits.csv.gz"
-    if not file.is_file():  # it may lie elsewhere in another version
-        from sklearn.datasets import load_digits as bundled
+    if not file.is_file():  # other versions may store it elsewhere
+        from sklearn.datasets import load_digits as load_with_sklearn
 
-        images, labels = bundled(return_X_y=True)
+        images, labels = load_with_sklearn(return_X_y=True)
         return images, labels
     with gzip.open(file, "rt") as text:
         table = np.loadtxt(text, delimiter=",")

@@ -1,45 +1,60 @@
-"""Downloads for which no checksum is published: that of the first is pinned, and everything later must match it."""
+"""Downloads without a published checksum: that of the first download is pinned, and later ones must match it."""
 
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from fedlatest.data.cache import Source, source
-from fedlatest.data.progress import Told
-from fedlatest.errors import DataError
+from fedlatest.data.cache import HashedFile, hash_file, write_shared
+from fedlatest.data.progress import BytesCallback
+from fedlatest.errors import DataError, FedlatestError
 from fedlatest.paths import CACHE, DATA
 
 CHUNK = 2**18  # bytes
 
+Check = Callable[[Path], None]  # raises a DataError if the content of a file is not the expected one
+
 
 def fetch(
-    url: str, folder: Path, *, check: Callable[[Path], None], told: Told | None = None, beside: str = ""
-) -> Source:
-    """The file behind a URL, downloaded into `folder` once.
+    url: str, folder: Path, *, check: Check, on_progress: BytesCallback | None = None, also_needed: str = ""
+) -> HashedFile:
+    """Return the file at a URL, downloaded into `folder` once.
 
-    `check` raises a DataError if the content is not what it should be; only what passes is kept. Its sha256 is then
-    pinned in a file beside it (NAME.sha256, as `sha256sum` writes it) and compared at every later use. `beside` says
-    what else somebody without a network has to fetch.
+    Only a file that passes `check` is kept. Its SHA-256 is then pinned in a file beside it (NAME.sha256, in the format
+    of `sha256sum`) and compared at every later use.
+
+    Args:
+        url: Where to download the file.
+        folder: Where to store it.
+        check: Raises a DataError if the content is not the expected one.
+        on_progress: Called with the number of bytes downloaded and the total.
+        also_needed: What else a user without a network has to provide, for the error message.
+
+    Raises:
+        DataError: The file cannot be downloaded, fails the check, or differs from its pin.
     """
     path = folder / url.rpartition("/")[2]
     pin = path.with_name(path.name + ".sha256")
     pinned = _read_pin(pin)
     if path.is_file():
-        return _trusted(source(path), pin, pinned, check)
+        return _verify_existing(hash_file(path), pin, pinned, check)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as place:
-            draft = Path(place) / path.name
-            _download(url, draft, told, beside)
-            found = _accepted(source(draft), url, pin, pinned, check)
-            draft.replace(path)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+            download = Path(temporary) / path.name  # under its own name, because readers go by the suffix
+            _download(url, download, on_progress, also_needed)
+            file = _verify_download(hash_file(download), url, pin, pinned, check)
+
+            def move(draft: Path) -> None:
+                download.replace(draft)
+
+            _write(path, move)
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error}); name another folder with {CACHE}") from error
-    return Source(path, found.checksum)
+        raise _write_error(folder, error) from error
+    return HashedFile(path, file.checksum)
 
 
-def _trusted(file: Source, pin: Path, pinned: str | None, check: Callable[[Path], None]) -> Source:
-    """A file that lies there must be the one that was pinned; without a pin it gets one."""
+def _verify_existing(file: HashedFile, pin: Path, pinned: str | None, check: Check) -> HashedFile:
+    """Compare a file in the folder with its pin; if it has none, check and pin it."""
     if pinned is None:
         check(file.path)
         _write_pin(pin, file)
@@ -51,32 +66,32 @@ def _trusted(file: Source, pin: Path, pinned: str | None, check: Callable[[Path]
     return file
 
 
-def _accepted(file: Source, url: str, pin: Path, pinned: str | None, check: Callable[[Path], None]) -> Source:
-    """Pin what came if it is the first; otherwise it must be what came first."""
+def _verify_download(file: HashedFile, url: str, pin: Path, pinned: str | None, check: Check) -> HashedFile:
+    """Compare a download with the pin; if there is none, check and pin it."""
     if pinned is None:
         try:
             check(file.path)
         except DataError as error:
-            raise DataError(f"{url}: is not what it should be, nothing is kept of it ({error})") from error
+            raise DataError(f"{url}: does not have the expected content; the download was deleted ({error})") from error
         _write_pin(pin, file)
     elif file.checksum != pinned:
         raise DataError(
             f"{url}: has changed since it was first downloaded (its sha256 is {file.checksum}, {pinned} is pinned); "
-            f"delete {pin} to take the new one"
+            f"delete {pin} to accept the new file"
         )
     return file
 
 
-def _download(url: str, draft: Path, told: Told | None, beside: str) -> None:
+def _download(url: str, path: Path, on_progress: BytesCallback | None, also_needed: str) -> None:
     import pooch
 
-    download = pooch.HTTPDownloader(progressbar=_Bar(told) if told else False, chunk_size=CHUNK)
+    download = pooch.HTTPDownloader(progressbar=_PoochProgress(on_progress) if on_progress else False, chunk_size=CHUNK)
     try:
-        download(url, str(draft), None)
-    except (OSError, ValueError) as error:  # no network, no such page, a broken connection
+        download(url, str(path), None)
+    except (OSError, ValueError) as error:  # no network, HTTP errors, a broken connection
         raise DataError(
-            f"{draft.name} is not here and could not be downloaded from {url} ({type(error).__name__}: {error}). "
-            f"Put it{beside} in a folder and name that with --data or {DATA}."
+            f"{path.name} was not found and could not be downloaded from {url} ({type(error).__name__}: {error}). "
+            f"Put it{also_needed} in a folder and pass the folder with --data or {DATA}."
         ) from error
 
 
@@ -86,32 +101,43 @@ def _read_pin(pin: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{pin}: cannot be read ({error}); delete it to pin what is there now") from error
+        raise DataError(f"{pin}: cannot be read ({error}); delete it to pin the current file") from error
     pinned = text.partition(" ")[0]
     if len(pinned) != 64 or set(pinned) - set("0123456789abcdef"):
-        raise DataError(f"{pin}: holds no sha256; delete it to pin what is there now")
+        raise DataError(f"{pin}: contains no sha256; delete it to pin the current file")
     return pinned
 
 
-def _write_pin(pin: Path, file: Source) -> None:
+def _write_pin(pin: Path, file: HashedFile) -> None:
+    def write(draft: Path) -> None:
+        draft.write_text(f"{file.checksum}  {file.path.name}\n", encoding="ascii")
+
+    _write(pin, write)
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> None:
     try:
-        pin.write_text(f"{file.checksum}  {file.path.name}\n", encoding="ascii")
-    except OSError as error:
-        raise DataError(f"{pin}: cannot be written ({error}); name another folder with {CACHE}") from error
+        write_shared(path, write)
+    except (OSError, FedlatestError) as error:
+        raise _write_error(path, error) from error
 
 
-class _Bar:
-    """What pooch takes for a progress bar."""
+def _write_error(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: cannot be written ({error}); choose another folder with {CACHE}")
 
-    def __init__(self, told: Told) -> None:
-        self.told, self.done, self.total = told, 0, 0
+
+class _PoochProgress:
+    """Adapts a BytesCallback to the progress bar interface of pooch."""
+
+    def __init__(self, on_progress: BytesCallback) -> None:
+        self.on_progress, self.done, self.total = on_progress, 0, 0
 
     def update(self, more: int) -> None:
         self.done += more
-        self.told(min(self.done, self.total) if self.total else self.done, self.total or None)
+        self.on_progress(min(self.done, self.total) if self.total else self.done, self.total or None)
 
     def reset(self) -> None:
         self.done = 0
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""

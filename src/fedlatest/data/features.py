@@ -1,4 +1,7 @@
-"""Texts as a model meets them: numbers of words on disk and device, vectors of words in a model's hands."""
+"""Feature formats: texts as word numbers or word vectors, and pixels.
+
+Texts are stored, on disk and on the device, as numbers of words; a model receives them as word vectors.
+"""
 
 from typing import Any, NamedTuple
 
@@ -6,40 +9,41 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+STEP = np.float32(1) / np.float32(255)  # the pixel value of one byte step
+
 
 class Words(NamedTuple):
-    """Texts as rows of a table of word vectors, which the federation holds once; row 0 is a vector of zeros.
+    """Texts as row numbers in a table of word vectors, which the federation stores once.
 
-    Row 0 stands for an unknown word and for the padding behind the last real word.
+    Row 0 of the table is a vector of zeros. It is used for unknown words and for the padding after the last word.
     """
 
     ids: Any  # integer [texts, longest]
-    lengths: Any  # int32 [texts] real words
+    lengths: Any  # int32 [texts], number of words without padding
 
 
 class Sentences(NamedTuple):
-    """What a model gets: each word's vector in place of its number."""
+    """Texts as word vectors: the input of a model."""
 
     vectors: Any  # float32 [texts, longest, dimensions]
-    lengths: Any  # int32 [texts]
+    lengths: Any  # int32 [texts], number of words without padding
 
 
 def look_up(words: Words, table: Any) -> Sentences:
-    """The words' vectors."""
+    """Return the texts with each word number replaced by its vector."""
     return Sentences(table[words.ids], words.lengths)
 
 
-def blank_padding(texts: Sentences) -> Sentences:
-    """Zeros behind each text's last real word, whatever stood there."""
+def zero_padding(texts: Sentences) -> Sentences:
+    """Return the texts with all vectors after the last word set to zero."""
     is_word = jnp.arange(texts.vectors.shape[-2]) < texts.lengths[..., None]
     return Sentences(jnp.where(is_word[..., None], texts.vectors, 0), texts.lengths)
 
 
-STEP = np.float32(1) / np.float32(255)
-
-
 def pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Bytes times 1/255: a product, so that the simulator can keep the bytes and make the same numbers again.
+    """Return bytes multiplied by 1/255.
+
+    The simulator stores the bytes and repeats this multiplication on the device, with identical results.
 
     >>> pixels(np.array([0, 51, 255], np.uint8)).round(6).tolist() == np.float32([0, 0.2, 1]).tolist()
     True

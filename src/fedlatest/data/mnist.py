@@ -1,4 +1,4 @@
-"""MNIST from IDX files in a folder, or downloaded with checksums."""
+"""MNIST, read from IDX files in a folder or downloaded with checksums."""
 
 import gzip
 import math
@@ -11,14 +11,15 @@ import numpy.typing as npt
 from fedlatest.data.features import pixels
 from fedlatest.data.federation import Samples
 from fedlatest.errors import DataError
-from fedlatest.paths import DATA, cache_folder, named_folder
+from fedlatest.paths import DATA, cache_folder, data_folder
 
-FILES = {  # well-known md5 of the original files
+FILES = {  # MD5 checksums of the original files
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
     "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
     "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
+UNSIGNED_BYTE = 0x08  # type code of IDX files
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -26,18 +27,18 @@ MIRRORS = (
 
 
 def load_mnist(folder: Path | str | None = None) -> Samples:
-    """MNIST with pixels in [0, 1], not normalised: 60000 training and 10000 test images of 784 pixels.
+    """Return MNIST with pixels in [0, 1], not normalised: 60000 training and 10000 test images of 784 pixels.
 
-    `folder` (or the environment's FEDLATEST_DATA) holds the IDX files or a folder `mnist` with them; without either
-    they are downloaded once and checked.
+    The IDX files are read from `folder` (or the environment variable FEDLATEST_DATA) or from its subfolder `mnist`. If
+    neither is set, they are downloaded once and their checksums are verified.
     """
-    named = named_folder(folder)
-    files = _locate(named) if named else _download()
+    chosen = data_folder(folder)
+    files = _find_files(chosen) if chosen else _download()
     train_images, train_labels, test_images, test_labels = (read_idx(path) for path in files)
     for images, labels, path in ((train_images, train_labels, files[0]), (test_images, test_labels, files[2])):
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or len(labels) == 0:
             raise DataError(
-                f"{path}: {images.shape} images do not go with {labels.shape} labels; fetch both files again"
+                f"{path}: {images.shape} images do not match {labels.shape} labels; download both files again"
             )
     if train_images.shape[1:] != test_images.shape[1:]:
         raise DataError(
@@ -52,21 +53,25 @@ def load_mnist(folder: Path | str | None = None) -> Samples:
     )
 
 
-def _locate(folder: Path) -> list[Path]:
-    """The four files, gzipped or not, in `folder` or in its folder `mnist`."""
+def _find_files(folder: Path) -> list[Path]:
+    """Return the paths of the four files, gzipped or not, in `folder` or in its subfolder `mnist`."""
     if not folder.is_dir():
-        raise DataError(f"data={folder}: no such folder; name the one that holds MNIST's IDX files or a folder mnist/")
+        raise DataError(
+            f"data={folder}: no such folder; give the folder that contains the IDX files of MNIST or a subfolder mnist/"
+        )
     for place in (folder, folder / "mnist"):
-        found = [_either(place, name) for name in FILES]
+        found = [_find_file(place, name) for name in FILES]
         if any(found):
             missing = [name for name, path in zip(FILES, found, strict=True) if path is None]
             if missing:
                 raise DataError(f"data={place}: {missing[0]} is missing (with or without .gz)")
             return [path for path in found if path]
-    raise DataError(f"data={folder}: holds no MNIST files; expected {next(iter(FILES))} there or in its folder mnist/")
+    raise DataError(
+        f"data={folder}: contains no MNIST files; expected {next(iter(FILES))} there or in its subfolder mnist/"
+    )
 
 
-def _either(folder: Path, name: str) -> Path | None:
+def _find_file(folder: Path, name: str) -> Path | None:
     plain = name.removesuffix(".gz")
     candidates = (folder / name, folder / plain, folder / plain.replace("-idx", ".idx"))
     return next((path for path in candidates if path.is_file()), None)
@@ -84,19 +89,20 @@ def _fetch(name: str, md5: str, cache: Path) -> str:
     for mirror in MIRRORS:
         try:
             return str(pooch.retrieve(mirror + name, f"md5:{md5}", fname=name, path=cache))
-        except (OSError, ValueError) as error:  # no network; a checksum that does not match
+        except (OSError, ValueError) as error:  # no network, or a wrong checksum
             problem = error
     raise DataError(
-        f"MNIST is not here and {name} could not be downloaded ({type(problem).__name__}). "
-        f"Put the four IDX files in a folder and name it with --data or {DATA}."
+        f"MNIST was not found and {name} could not be downloaded ({type(problem).__name__}). "
+        f"Put the four IDX files in a folder and pass the folder with --data or {DATA}."
     )
 
 
-UNSIGNED_BYTE = 0x08
-
-
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    """The array of unsigned bytes in an IDX file; anything short, long or foreign is an error."""
+    """Return the array in an IDX file of unsigned bytes.
+
+    Raises:
+        DataError: The file cannot be read, has another format, or its length does not match its header.
+    """
     content = _read(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:
         raise DataError(f"{path}: not an IDX file of unsigned bytes (its first bytes are {content[:4].hex(' ')})")
@@ -106,8 +112,8 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     shape = tuple(int(size) for size in np.frombuffer(sizes[: len(sizes) // 4 * 4], ">u4"))
     if len(shape) != num_axes or len(content) - header != math.prod(shape):
         raise DataError(
-            f"{path}: damaged: its header promises {' x '.join(map(str, shape)) or 'more'} bytes, "
-            f"{max(0, len(content) - header)} follow; fetch the file again"
+            f"{path}: damaged: its header announces {' x '.join(map(str, shape)) or 'more'} bytes, "
+            f"but {max(0, len(content) - header)} follow; download the file again"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -117,4 +123,4 @@ def _read(path: Path) -> bytes:
         raw = path.read_bytes()
         return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read, it is missing, truncated or corrupt ({error})") from error
+        raise DataError(f"{path}: cannot be read; it is missing, truncated or corrupt ({error})") from error

@@ -1,4 +1,4 @@
-"""Who holds which samples: each function maps labels to (order, offsets) of a Federation."""
+"""Partitions: functions that assign the samples of a data set to clients."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,19 +17,24 @@ class Partition(NamedTuple):
 
 
 def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
-    """The paper's split: one label a client, N / classes clients a label, unbalanced sizes.
+    """Return the paper's partition: one label per client, N / classes clients per label, unbalanced sizes.
 
-    Sizes follow weights 5 + normal(0, 1) clipped to [3, 7], normalised within the label; every sample has an owner.
+    The sizes within a label are proportional to 5 + normal(0, 1), clipped to [3, 7]. Every sample is assigned.
+
+    Args:
+        labels: [samples] labels of the training samples.
+        num_clients: Number of clients, N.
+        seed: Seed of the random assignment.
 
     >>> by_label(np.repeat([0, 1], 50), num_clients=4, seed=0).offsets[[0, 2, 4]].tolist()
     [0, 50, 100]
     """
     classes = np.unique(labels)
     if classes.size == 0:
-        raise ConfigError("labels: there are no samples to deal")
+        raise ConfigError("labels: there are no samples to assign")
     if num_clients < 1 or num_clients % classes.size:
         raise ConfigError(
-            f"num_clients={num_clients}: one label a client needs a multiple of the {classes.size} labels, "
+            f"num_clients={num_clients}: one label per client needs a multiple of the {classes.size} labels, "
             f"such as {max(1, round(num_clients / classes.size)) * classes.size}"
         )
     rng = np.random.default_rng(seed)
@@ -45,7 +50,12 @@ def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partit
 
 
 def iid(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
-    """Samples dealt at random into equal parts (sizes differ by at most one).
+    """Return a random partition into equal parts (sizes differ by at most one).
+
+    Args:
+        labels: [samples] labels of the training samples.
+        num_clients: Number of clients, N.
+        seed: Seed of the random assignment.
 
     >>> np.diff(iid(np.zeros(10), num_clients=3, seed=0).offsets).tolist()
     [4, 3, 3]
@@ -58,9 +68,15 @@ def iid(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
 
 
 def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: float = 0.1) -> Partition:
-    """Each label is dealt in shares drawn from Dirichlet(alpha): the smaller alpha, the more one-sided a client.
+    """Return a partition in which each label is divided in shares drawn from Dirichlet(alpha).
 
-    A client whom chance leaves empty gets one sample of the largest client.
+    A client that would get no sample receives one from the largest client.
+
+    Args:
+        labels: [samples] labels of the training samples.
+        num_clients: Number of clients, N.
+        seed: Seed of the random assignment.
+        alpha: Concentration; the smaller it is, the fewer labels dominate each client.
     """
     if num_clients < 1:
         raise ConfigError(f"num_clients={num_clients}: a federation has at least one client")
@@ -85,7 +101,7 @@ def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: f
 
 
 def by_client(clients: npt.NDArray[Any]) -> Partition:
-    """Samples that say whose they are; clients are numbered in the order of their sorted ids.
+    """Return the partition in which sample i belongs to client `clients[i]`; clients are numbered in sorted order.
 
     >>> by_client(np.array(["ann", "bob", "ann"])).order.tolist()
     [0, 2, 1]
@@ -99,6 +115,6 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {"label": by_label, "iid": iid
 
 def _partition(order: list[npt.NDArray[Any]], sizes: npt.NDArray[Any], num_samples: int) -> Partition:
     if (sizes < 1).any():
-        raise ConfigError(f"num_clients={sizes.size}: too many for {num_samples} samples; some client would be empty")
+        raise ConfigError(f"num_clients={sizes.size}: too many for {num_samples} samples; a client would have none")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Partition(np.concatenate(order).astype(np.int32), offsets)

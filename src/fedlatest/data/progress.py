@@ -1,17 +1,17 @@
-"""Who hears how far a long piece of work is."""
+"""Types of the callbacks that report the progress of loading a data set."""
 
 from collections.abc import Callable
 from functools import partial
 
-Told = Callable[[int, int | None], None]  # how many bytes are done, and of how many if that is known
-ProgressCallback = Callable[[str, int, int | None], None]  # the same, after what is being done
+ProgressCallback = Callable[[str, int, int | None], None]  # (task, bytes done, bytes in total or None if unknown)
+BytesCallback = Callable[[int, int | None], None]  # the same for one task: (bytes done, bytes in total or None)
 
 
-def about(on_progress: ProgressCallback | None, what: str) -> Told | None:
-    """Tell the on_progress, if there is one, about one piece of work.
+def for_task(on_progress: ProgressCallback | None, task: str) -> BytesCallback | None:
+    """Return a callback that reports the progress of one task to `on_progress`, or None if that is None.
 
-    >>> told = about(print, "reading tweets")
-    >>> told(10, 200)
+    >>> on_bytes = for_task(print, "reading tweets")
+    >>> on_bytes(10, 200)
     reading tweets 10 200
     """
-    return partial(on_progress, what) if on_progress else None
+    return partial(on_progress, task) if on_progress else None

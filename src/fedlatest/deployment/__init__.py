@@ -1,1 +1,4 @@
-"""Real processes: what starts, watches, harms and stops a federation of Flower's SuperLink and nodes."""
+"""A federation of real processes on one machine: starting, supervising, fault injection, certificates and keys.
+
+May import `availability` and `ledger`, and starts Flower's programs. The app in `template` uses `flower`.
+"""

@@ -1,4 +1,4 @@
-"""A deployment's folder: begun anew, gone on with, or replaced; never mixed up with something else."""
+"""The folder of a deployment: created, resumed or replaced, and locked while a command uses it."""
 
 import json
 import shutil
@@ -18,20 +18,35 @@ _MAY_CHANGE = ("rounds", "chaos")  # with --resume
 def open_folder(
     folder: Path, values: Mapping[str, Any], *, resume: bool = False, force: bool = False
 ) -> Iterator[None]:
-    """Make the folder ready for a deployment with these values and hold it, or say what is in the way.
+    """Prepare the folder of a deployment and lock it for the duration of the context.
 
-    `resume` goes on with the same values (rounds and chaos may change), `force` deletes a deployment that is there.
+    Args:
+        folder: The folder.
+        values: The settings of the deployment, which are written to its manifest.
+        resume: Continue the deployment in the folder. The settings must be the same, except rounds and chaos.
+        force: Delete the deployment in the folder first.
+
+    Raises:
+        RunFolderError: The folder cannot be used; the message says why. An OSError that is raised in the body of the
+            context is not changed.
     """
+    lock = folder.absolute().parent / f".{folder.name}.lock"  # beside the folder, which may be deleted
+    with _explaining_os_errors(folder):
+        descriptor = _take_lock(folder, lock)
     try:
-        with _held(folder):
+        with _explaining_os_errors(folder):
             _prepare(folder, values, resume=resume, force=force)
-            yield
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot hold a deployment ({error.strerror}); choose another --out") from error
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        release_lock(descriptor)
 
 
-def refuse_nesting(app: Path, folder: Path) -> None:
-    """An app is packed with all that lies below it, and a deployment's folder is deleted with all that lies in it."""
+def check_not_nested(app: Path, folder: Path) -> None:
+    """Raise ConfigError if the app lies in the deployment's folder or the other way round.
+
+    Flower packs an app with everything below it, and `--force` deletes a deployment's folder with everything in it.
+    """
     inner, outer = app.resolve(), folder.resolve()
     if outer.is_relative_to(inner):
         raise ConfigError(f"--out {folder}: lies in the app {app}; choose a folder outside of it")
@@ -40,41 +55,45 @@ def refuse_nesting(app: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Two commands in one folder would stop each other's processes; the lock lies beside it, so it can be deleted."""
-    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    lock = folder.absolute().parent / f".{folder.name}.lock"
-    lock.touch()
-    try:
-        descriptor = acquire_lock(lock)
-    except BlockingIOError:
-        raise RunFolderError(f"{folder}: another `deploy local` is at work here; wait for it") from None
+def _explaining_os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
-    finally:
-        lock.unlink(missing_ok=True)
-        release_lock(descriptor)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder}: cannot be used for a deployment ({error.strerror}); choose another --out"
+        ) from error
+
+
+def _take_lock(folder: Path, lock: Path) -> int | None:
+    """Lock the folder: two commands in one folder would stop each other's processes."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    try:
+        return acquire_lock(lock)
+    except BlockingIOError:
+        raise RunFolderError(f"{folder}: another `deploy local` is running in this folder; wait for it") from None
 
 
 def _prepare(folder: Path, values: Mapping[str, Any], *, resume: bool, force: bool) -> None:
     manifest = folder / _MANIFEST
     if resume and not manifest.exists():
-        raise RunFolderError(f"{folder}: holds no deployment to go on with; leave --resume out to begin one")
+        raise RunFolderError(f"{folder}: contains no deployment to resume; leave out --resume to start one")
     if manifest.exists() and not (resume or force):
         raise RunFolderError(
-            f"{folder}: holds a deployment; add --resume to go on, --force to replace it, or choose --out"
+            f"{folder}: contains a deployment; add --resume to continue it, --force to replace it, or choose another "
+            "--out"
         )
     if not manifest.exists() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunFolderError(f"{folder}: holds something that is no deployment; choose another --out")
+        raise RunFolderError(f"{folder}: contains something that is not a deployment; choose another --out")
     if resume:
-        _check_the_same(manifest, values)
+        _check_same_values(manifest, values)
     elif force and manifest.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(manifest, json.dumps(dict(values), indent=2) + "\n")
 
 
-def _check_the_same(manifest: Path, values: Mapping[str, Any]) -> None:
+def _check_same_values(manifest: Path, values: Mapping[str, Any]) -> None:
     try:
         before = json.loads(manifest.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -82,6 +101,6 @@ def _check_the_same(manifest: Path, values: Mapping[str, Any]) -> None:
     for key in {**before, **values}:
         if key not in _MAY_CHANGE and before.get(key) != values.get(key):
             raise RunFolderError(
-                f"{manifest.parent}: was begun with {key}={before.get(key)}, not {values.get(key)}; "
-                "go on with that, or choose another --out"
+                f"{manifest.parent}: was started with {key}={before.get(key)}, not {values.get(key)}; "
+                "use the same value, or choose another --out"
             )

@@ -1,4 +1,4 @@
-"""Harm on purpose: kill -9 of nodes and of the SuperLink at moments that a seed decides."""
+"""Fault injection: kill -9 of nodes and of the SuperLink at times that follow from a seed."""
 
 import random
 import time
@@ -9,25 +9,32 @@ from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.errors import ConfigError
 
 SUPERLINK = "superlink"
-_LATEST = 6.0  # seconds into a round: about what a round lasts
-_LONGEST_DOWN = 3.0
+_MAX_AFTER = 6.0  # seconds into a round; about the duration of a round
+_MAX_DOWN = 3.0  # seconds
 
 
-class Act(NamedTuple):
-    """A kill -9: in which round, how many seconds after its begin, of whom, and how long it stays down at least."""
+class Fault(NamedTuple):
+    """A kill -9 of a node or of the SuperLink."""
 
     round: int
-    after: float
-    target: str
-    down: float
+    after: float  # seconds after the start of the round
+    target: str  # name of a node, or SUPERLINK
+    down: float  # seconds before it is started again, at least
 
 
-def plan_chaos(
+def plan_faults(
     nodes: Sequence[str], *, rounds: int, node_kills: int, superlink_kills: int, seed: int
-) -> tuple[Act, ...]:
-    """A plan with just so many kills, in time order. The first and the last round are left in peace.
+) -> tuple[Fault, ...]:
+    """Draw a plan with the given numbers of kills, in the order of rounds and times.
 
-    >>> plan_chaos(["node0", "node1"], rounds=9, node_kills=2, superlink_kills=1, seed=7) == plan_chaos(
+    Args:
+        nodes: Names of the nodes.
+        rounds: Number of rounds of the job; there are no faults in the first and the last one.
+        node_kills: Number of kills of nodes.
+        superlink_kills: Number of kills of the SuperLink.
+        seed: Equal seeds give equal plans.
+
+    >>> plan_faults(["node0", "node1"], rounds=9, node_kills=2, superlink_kills=1, seed=7) == plan_faults(
     ...     ["node0", "node1"], rounds=9, node_kills=2, superlink_kills=1, seed=7
     ... )
     True
@@ -36,50 +43,55 @@ def plan_chaos(
         if kills < 0:
             raise ConfigError(f"{name}={kills}: must be at least 0")
     if rounds < 3 and node_kills + superlink_kills:
-        raise ConfigError(f"rounds={rounds}: chaos needs at least 3, the first and the last being left in peace")
+        raise ConfigError(f"rounds={rounds}: chaos needs at least 3, because the first and the last have no faults")
     draw = random.Random(seed)
     targets = [draw.choice(nodes) for _ in range(node_kills)] + [SUPERLINK] * superlink_kills
-    return tuple(sorted(_act(target, rounds, draw) for target in targets))
+    return tuple(sorted(_draw_fault(target, rounds, draw) for target in targets))
 
 
-def _act(target: str, rounds: int, draw: random.Random) -> Act:
-    after, down = round(draw.uniform(0, _LATEST), 1), round(draw.uniform(0, _LONGEST_DOWN), 1)
-    return Act(draw.randrange(1, rounds - 1), after, target, down)
+class FaultInjector:
+    """Injects the faults of a plan.
 
+    A fault whose target is not running waits until it is; a fault that never becomes possible stays in `pending`.
+    """
 
-class Chaos:
-    """Carries out a plan. An act waits until its target is there to be killed; one that never could be is left over."""
+    def __init__(self, plan: Sequence[Fault] = ()) -> None:
+        self.pending = list(plan)
+        self.injected: list[Fault] = []
+        self._due: list[tuple[float, Fault]] = []
 
-    def __init__(self, plan: Sequence[Act] = ()) -> None:
-        self.left = list(plan)
-        self.done: list[Act] = []
-        self._due: list[tuple[float, Act]] = []
+    def start_round(self, round: int) -> None:
+        """Schedule the faults of a round; a round that starts again after a kill of the SuperLink has no new ones."""
+        now, known = time.monotonic(), [fault for _, fault in self._due]
+        self._due += [
+            (now + fault.after, fault) for fault in self.pending if fault.round == round and fault not in known
+        ]
 
-    def begin(self, round: int) -> None:
-        """A round begins, or begins again after the SuperLink's death: its acts get their time."""
-        now, known = time.monotonic(), [act for _, act in self._due]
-        self._due += [(now + act.after, act) for act in self.left if act.round == round and act not in known]
-
-    def act(self, federation: LocalFederation) -> None:
-        """Carry out what is due."""
+    def inject_due(self, federation: LocalFederation) -> None:
+        """Inject the faults whose time has come."""
         now = time.monotonic()
-        for due, act in list(self._due):
-            if now >= due and _there(act.target, federation):
-                federation.note("chaos", **act._asdict())
-                _kill(act, federation)
-                self._due.remove((due, act))
-                self.left.remove(act)
-                self.done.append(act)
+        for due, fault in list(self._due):
+            if now >= due and _is_running(fault.target, federation):
+                federation.log_event("chaos", **fault._asdict())
+                _kill(fault, federation)
+                self._due.remove((due, fault))
+                self.pending.remove(fault)
+                self.injected.append(fault)
 
 
-def _there(target: str, federation: LocalFederation) -> bool:
+def _draw_fault(target: str, rounds: int, draw: random.Random) -> Fault:
+    after, down = round(draw.uniform(0, _MAX_AFTER), 1), round(draw.uniform(0, _MAX_DOWN), 1)
+    return Fault(draw.randrange(1, rounds - 1), after, target, down)
+
+
+def _is_running(target: str, federation: LocalFederation) -> bool:
     if target == SUPERLINK:
         return federation.superlink.ready and federation.run is not None
-    return federation.nodes[target].presence == "here"
+    return federation.nodes[target].state == "online"
 
 
-def _kill(act: Act, federation: LocalFederation) -> None:
-    if act.target == SUPERLINK:
-        federation.kill_superlink(down=act.down)
+def _kill(fault: Fault, federation: LocalFederation) -> None:
+    if fault.target == SUPERLINK:
+        federation.kill_superlink(down=fault.down)
     else:
-        federation.nodes[act.target].kill(down=act.down)
+        federation.nodes[fault.target].kill(down=fault.down)

@@ -1,43 +1,44 @@
-"""A whole federation on this machine: a SuperLink, nodes, and runs of an app, each a process of its own."""
+"""A federation of real processes on this machine: a SuperLink, nodes, and runs of an app."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fedlatest.deployment.flwr_cli import Run
-from fedlatest.deployment.node import Node, Presence
+from fedlatest.deployment.node import Node, NodeState
 from fedlatest.deployment.process import free_ports, stop_all
 from fedlatest.deployment.secrets import Secrets, make_secrets
-from fedlatest.deployment.superlink import SuperLink
+from fedlatest.deployment.superlink import Run, SuperLink
 from fedlatest.errors import ConfigError
 from fedlatest.ledger.job_folder import append_event, read_events
 
-STOP_PATIENCE = 4.0
+STOP_TIMEOUT = 4.0
 
 
 class LocalFederation:
-    """Processes of one federation in a folder; a context manager, after which none of them is left.
+    """The processes of a federation, as a context manager that stops all of them at its end.
 
-    The folder holds `job/` (the app's own), `logs/`, `secrets/` with TLS, `superlink/`, `nodes/NAME/state/` (what a
-    node keeps) and `deployment.jsonl` (what happened to the processes). A second federation in the same folder goes on:
-    registered keys, the nodes' state and the job are still there. Call `look_after` every now and then.
+    Its folder contains `job/` (for the app), `logs/`, `secrets/` (with TLS), `superlink/`, `nodes/NAME/state/` (the
+    client's state folder) and `deployment.jsonl` (the events of the processes). A second federation in the same folder
+    continues: it has the same registered keys, client states and job. `ensure_running` has to be called often.
+
+    Args:
+        folder: The folder of the federation.
+        app: Folder of the Flower app.
+        num_nodes: Number of nodes, each with one client; they are named node0, node1, ...
+        tls: Use TLS, and accept only nodes with registered keys.
     """
 
-    def __init__(
-        self, folder: Path, *, app: Path, num_nodes: int, tls: bool = False, names: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, app: Path, num_nodes: int, tls: bool = False) -> None:
+        if num_nodes < 1:
+            raise ConfigError(f"num_nodes={num_nodes}: must be at least 1")
         self.folder, self.app = folder.absolute(), app.absolute()
-        self.names = [f"node{index}" for index in range(num_nodes)] if names is None else list(names)
-        if num_nodes < 1 or len(set(self.names)) != num_nodes:
-            raise ConfigError(
-                f"num_nodes={num_nodes}, names={self.names}: a federation has a node or more, named apart"
-            )
+        self.names = [f"node{index}" for index in range(num_nodes)]
         self.job, self.logs, self.log = self.folder / "job", self.folder / "logs", self.folder / "deployment.jsonl"
         self.run: Run | None = None
         self._tls = tls
-        self._seen: dict[str, Presence] = {}
+        self._last_states: dict[str, NodeState] = {}
 
     def __enter__(self) -> Self:
         self.job.mkdir(parents=True, exist_ok=True)
@@ -72,55 +73,55 @@ class LocalFederation:
         self.stop()
 
     def stop(self) -> None:
-        """End all processes: politely, then by force. Nodes first, so that the SuperLink hears their farewells."""
-        started = [self.run.process] if self.run else []
+        """Stop all processes: first the nodes, so that they can sign off at the SuperLink."""
+        runs = [self.run.process] if self.run else []
         nodes = [node.process for node in self.nodes.values() if node.process is not None]
         try:
-            stop_all([*started, *nodes], patience=STOP_PATIENCE)
+            stop_all([*runs, *nodes], timeout=STOP_TIMEOUT)
         finally:
             if self.superlink.process is not None:
-                stop_all([self.superlink.process], patience=STOP_PATIENCE)
-        self.note("stopped")
+                stop_all([self.superlink.process], timeout=STOP_TIMEOUT)
+        self.log_event("stopped")
 
     def kill_superlink(self, *, down: float = 0.0) -> None:
-        """Kill -9 of the SuperLink and its ServerApp, back `down` seconds later. The run is lost, the job is not."""
+        """Kill the SuperLink and its ServerApp; it restarts after `down` seconds. The run is lost, but not the job."""
         self.superlink.kill(down=down)
         self.drop_run()
 
     def drop_run(self) -> None:
-        """Give up a run whose SuperLink has died."""
+        """End the run, because its SuperLink is lost."""
         if self.run is not None:
-            self.run.process.kill()  # it would find out, but later
+            self.run.process.kill()  # it would notice only later
             self.run = None
 
     def submit(self, config: Mapping[str, Any]) -> Run:
-        """Submit the app with these values of its configuration, and `job`, the folder of the job.
+        """Submit a run of the app with these values of its run config, to which `job` is added.
 
-        Runs from before the SuperLink's death are stopped first: one that was still waiting would start now, beside it.
+        Earlier runs are stopped first: one that was waiting when the SuperLink was lost would start now.
         """
         number = 1 + sum(event["event"] == "submitted" for event in read_events(self.log))
         if number > 1:
             self.superlink.stop_runs()
         log = self.logs / f"run{number}.log"
         self.run = Run(self.superlink, self.app, config={**config, "job": str(self.job)}, log=log)
-        self.note("submitted", log=log.name)
+        self.log_event("submitted", log=log.name)
         return self.run
 
-    def look_after(self) -> None:
-        """Bring back what should be here and is not; note who came and went."""
-        self.superlink.look_after()
-        self._note_presence("superlink", "here" if self.superlink.ready else "coming")
+    def ensure_running(self) -> None:
+        """Restart processes that should run and do not, and log changes of their states."""
+        self.superlink.ensure_running()
+        self._log_state("superlink", "online" if self.superlink.ready else "connecting")
         for node in self.nodes.values():
-            node.look_after()
-            self._note_presence(node.name, node.presence)
+            node.ensure_running()
+            self._log_state(node.name, node.state)
 
-    def _note_presence(self, who: str, presence: Presence) -> None:
-        if presence != self._seen.get(who, "away"):
-            self.note("presence", who=who, presence=presence)
-        self._seen[who] = presence
+    def _log_state(self, name: str, state: NodeState) -> None:
+        if state != self._last_states.get(name, "offline"):
+            self.log_event("presence", who=name, presence=state)
+        self._last_states[name] = state
 
-    def note(self, event: str, **facts: Any) -> None:
-        """Write to `deployment.jsonl`."""
+    def log_event(self, event: str, **facts: Any) -> None:
+        """Append an event to `deployment.jsonl`."""
         append_event(self.log, event, **facts)
 
     def _make_secrets(self) -> Secrets:
@@ -128,11 +129,11 @@ class LocalFederation:
         return make_secrets(folder, nodes=[name for name in self.names if name not in Secrets(folder).nodes])
 
     def _register(self) -> None:
-        """Let in the nodes that the SuperLink's database does not know yet."""
+        """Register the keys of nodes that are not in the SuperLink's database yet."""
         if self.secrets is None:
             return
         known = {event["node"] for event in read_events(self.log) if event["event"] == "registered"}
         new = [name for name in self.names if name not in known]
-        with ThreadPoolExecutor(2) as pool:  # a command takes a second, most of it to import Flower
+        with ThreadPoolExecutor(2) as pool:  # a command takes about a second, mostly to import Flower
             for name, _ in zip(new, pool.map(self.superlink.register, new), strict=True):
-                self.note("registered", node=name)
+                self.log_event("registered", node=name)

@@ -1,21 +1,34 @@
-"""A node: Flower's SuperNode for one client, under a supervisor that brings it back."""
+"""A node: Flower's SuperNode process of one client, which is restarted when it ends."""
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlatest.deployment import flwr_cli as flower
+from fedlatest.deployment.flwr_cli import environment, program, toml
 from fedlatest.deployment.process import HOST, Process, tail
 from fedlatest.deployment.secrets import Secrets
 
-Presence = Literal["here", "coming", "away", "killed", "refused"]
-RETRY_SECONDS = 5.0  # Flower refuses a node for up to 60 s after a kill -9 of its predecessor, which it believes online
-_CONNECTED = "SuperNode ID:"  # what a SuperNode logs when it has been let in
+NodeState = Literal["online", "connecting", "offline", "killed", "refused"]
+RETRY_SECONDS = 5.0  # after a kill -9, Flower believes the node online and refuses its successor for up to 60 s
+_CONNECTED = "SuperNode ID:"  # in the log of a SuperNode that the SuperLink has accepted
 
 
 class Node:
-    """One node on this machine. `here` and `away` say what is wanted; `look_after`, called often, makes it so."""
+    """A node on this machine.
+
+    `bring_online` and `take_offline` set the wanted state; `ensure_running`, which has to be called often, starts the
+    process where it is wanted.
+
+    Args:
+        name: Name of the node and of its client.
+        folder: Folder for the client's state and Flower's configuration.
+        superlink: Host and port of the SuperLink.
+        port: A free port for the node's own use.
+        secrets: Certificates and keys; None for a connection without TLS.
+        log: File for its output.
+        config: Values of the node config, to which `name` and `state-dir` are added.
+    """
 
     def __init__(
         self,
@@ -31,15 +44,15 @@ class Node:
         self.name, self.log = name, log
         self.wanted = False
         self.process: Process | None = None
-        self.last_words = ""
+        self.last_output = ""  # of the previous process
         self._home, self._superlink, self._port, self._secrets = folder / "flwr", superlink, port, secrets
-        self._connected, self._leaving = False, False
+        self._connected, self._stopping = False, False
         self._not_before = 0.0
-        self._down: Presence = "away"  # what to call it while no process is there
+        self._state_when_down: NodeState = "offline"
         state = folder / "state"
         state.mkdir(parents=True, exist_ok=True)
         self._config = folder / "node.toml"
-        self._config.write_text(flower.toml({**config, "name": name, "state-dir": str(state)}), encoding="utf-8")
+        self._config.write_text(toml({**config, "name": name, "state-dir": str(state)}), encoding="utf-8")
 
     @property
     def alive(self) -> bool:
@@ -47,54 +60,57 @@ class Node:
         return self.process is not None and self.process.alive
 
     @property
-    def presence(self) -> Presence:
-        """`coming`: it was started and is not let in yet. `refused`: it was turned away and will be tried again."""
-        if not self.alive or self._leaving:
-            return self._down if self.wanted or self._down == "killed" else "away"
+    def state(self) -> NodeState:
+        """The state of the node.
+
+        `connecting`: started but not accepted yet. `refused`: not accepted, and will be started again.
+        """
+        if not self.alive or self._stopping:
+            return self._state_when_down if self.wanted or self._state_when_down == "killed" else "offline"
         assert self.process is not None
         self._connected = self._connected or _CONNECTED in self.process.output()
-        return "here" if self._connected else "coming"
+        return "online" if self._connected else "connecting"
 
-    def here(self) -> None:
-        """Let it be here."""
+    def bring_online(self) -> None:
+        """Let `ensure_running` start the node."""
         self.wanted = True
 
-    def away(self) -> None:
-        """Let it go politely: the server sees it within a second."""
+    def take_offline(self) -> None:
+        """Stop the node with SIGTERM; the server notices within a second."""
         self.wanted = False
-        if self.alive and not self._leaving:
+        if self.alive and not self._stopping:
             assert self.process is not None
-            self._leaving = True
+            self._stopping = True
             self.process.stop()
 
     def kill(self, *, down: float = 0.0) -> None:
-        """Kill -9, with its ClientApp and all else that it started; if wanted it is back `down` seconds later."""
+        """Kill the node with SIGKILL, including its ClientApp; if wanted, it is restarted after `down` seconds."""
         if self.process is not None:
             self.process.kill()
             self.process = None
             self._not_before = time.monotonic() + down
-            self._leaving, self._down = False, "killed"
+            self._stopping, self._state_when_down = False, "killed"
 
-    def look_after(self) -> None:
-        """Start it if it should be here and is not; some seconds later if it ended by itself."""
+    def ensure_running(self) -> None:
+        """Start the node if it is wanted and not running; after a delay if it ended unexpectedly."""
         if self.alive:
             return
         if self.process is not None:
-            self._bury(self.process)
+            self._handle_exit(self.process)
         if self.wanted and time.monotonic() >= self._not_before:
             self._start()
 
     def _start(self) -> None:
-        self.process = Process(self._command(), log=self.log, environment=flower.environment(self._home))
+        self.process = Process(self._command(), log=self.log, environment=environment(self._home))
         self._connected = False
 
-    def _bury(self, process: Process) -> None:
-        """Its process has ended: because it was asked to, or by itself."""
-        self.last_words = tail(process.output())
-        if not self._leaving:
+    def _handle_exit(self, process: Process) -> None:
+        """Record that the process has ended, after `take_offline` or unexpectedly."""
+        self.last_output = tail(process.output())
+        if not self._stopping:
             self._not_before = time.monotonic() + RETRY_SECONDS
-        self._down = "away" if self._leaving else "refused"
-        self.process, self._leaving = None, False
+        self._state_when_down = "offline" if self._stopping else "refused"
+        self.process, self._stopping = None, False
 
     def _command(self) -> list[str]:
         secrets = self._secrets
@@ -102,6 +118,6 @@ class Node:
             "--root-certificates", str(secrets.ca), "--auth-supernode-private-key", str(secrets.node_key(self.name)),
         ]  # fmt: skip
         return [
-            flower.program("flower-supernode"), "--superlink", self._superlink, "--host", HOST,
+            program("flower-supernode"), "--superlink", self._superlink, "--host", HOST,
             "--port", str(self._port), "--node-config", str(self._config), *security,
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A process with all that it starts: its log, its end, and no way to outlive us."""
+"""Processes that end together with everything they start, and free ports for them."""
 
 import os
 import random
@@ -11,23 +11,31 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from fedlatest.deployment import process_guard as guard
+from fedlatest.deployment import process_guard
 from fedlatest.errors import DeploymentError
 
-STOP_PATIENCE = 5.0
+HOST = "127.0.0.1"
+STOP_TIMEOUT = 5.0
+_GRACE = 5.0  # seconds beyond the timeout of a process, before its guard is killed
+_PORTS = range(20000, 32000)  # below the ports of outgoing connections, so a port stays free while a process restarts
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_GRACE = 5.0  # beyond a process's own patience, before its guard is ended by force
 
 
 class Process:
-    """A command that was started under a guard (see `guard.py`); its output goes to the end of a log file."""
+    """A command that runs under a guard (see `process_guard.py`).
+
+    Args:
+        command: The program and its arguments.
+        log: File to which its output is appended.
+        environment: Its environment variables.
+    """
 
     def __init__(self, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._begin = output.tell()
             self._guard = subprocess.Popen(
-                guarded(command),
+                _guarded(command),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -38,15 +46,15 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the guard: the command and all its processes are below."""
+        """Process id of the guard; the command and all its processes are descendants."""
         return self._guard.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; 128 + n if signal n ended it."""
+        """None while it runs; 128 + n if it was ended by signal n."""
         code = self._guard.poll()
         if code is not None:
-            self._hang_up()
+            self._close_stdin()
         return code
 
     @property
@@ -55,91 +63,92 @@ class Process:
         return self.exit_code is None
 
     def output(self) -> str:
-        """What it has said since it was started."""
+        """Return its output so far, without that of earlier processes in the same log."""
         with self.log.open("rb") as file:
             file.seek(self._begin)
             return file.read().decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill -9 of the command and of all that it started; returns when they are gone."""
-        self._order("kill")
+        """Send SIGKILL to the command and to everything it started, and wait until they have ended."""
+        self._request("kill")
         self.wait(_GRACE)
 
-    def stop(self, *, patience: float = STOP_PATIENCE) -> None:
-        """Ask it to end, and see to it that it will have after `patience` seconds; returns at once."""
-        self._order(f"stop {patience}")
+    def stop(self, *, timeout: float = STOP_TIMEOUT) -> None:
+        """Send SIGTERM, and SIGKILL to what is left after `timeout` seconds; returns at once."""
+        self._request(f"stop {timeout}")
 
-    def wait(self, seconds: float) -> int:
-        """Wait for its end, but not for longer than that: then its guard and all below are ended by force."""
+    def wait(self, timeout: float) -> int:
+        """Wait for the end and return the exit code; kill the guard and its descendants after `timeout` seconds."""
         try:
-            code = self._guard.wait(seconds)
+            code = self._guard.wait(timeout)
         except subprocess.TimeoutExpired:
-            for pid in [self.pid, *guard.descendants(self.pid)]:
+            for pid in [self.pid, *process_guard.descendants(self.pid)]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             code = self._guard.wait()
-        self._hang_up()
+        self._close_stdin()
         return code
 
-    def _order(self, order: str) -> None:
+    def _request(self, request: str) -> None:
         assert self._guard.stdin is not None
         with suppress(BrokenPipeError, ValueError):  # it has ended
-            self._guard.stdin.write(f"{order}\n".encode())
+            self._guard.stdin.write(f"{request}\n".encode())
             self._guard.stdin.flush()
 
-    def _hang_up(self) -> None:
+    def _close_stdin(self) -> None:
         assert self._guard.stdin is not None
         with suppress(BrokenPipeError):
             self._guard.stdin.close()
 
 
-def guarded(command: Sequence[str]) -> list[str]:
-    """The command under a guard, which ends it when its own standard input does."""
-    return [sys.executable, "-I", "-S", guard.__file__, *command]
+def stop_all(processes: Sequence[Process], *, timeout: float = STOP_TIMEOUT) -> None:
+    """Stop processes in parallel and wait until they have ended."""
+    for process in processes:
+        process.stop(timeout=timeout)
+    for process in processes:
+        process.wait(timeout + _GRACE)
 
 
-def answer(
-    command: Sequence[str], *, environment: Mapping[str, str], seconds: float
+def run_command(
+    command: Sequence[str], *, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short command, guarded too, and wait for what it says."""
-    guards_end, ours = os.pipe()
+    """Run a short command under a guard and return its exit code and output.
+
+    Args:
+        command: The program and its arguments.
+        environment: Its environment variables.
+        timeout: Seconds after which subprocess.TimeoutExpired is raised.
+    """
+    guards_end, our_end = os.pipe()
     try:
         return subprocess.run(
-            guarded(command),
+            _guarded(command),
             stdin=guards_end,
             capture_output=True,
             text=True,
             env=dict(environment),
             start_new_session=True,
-            timeout=seconds,
+            timeout=timeout,
             check=False,
         )
     finally:
         os.close(guards_end)
-        os.close(ours)
-
-
-def stop_all(processes: Sequence[Process], *, patience: float = STOP_PATIENCE) -> None:
-    """Ask all to end at once, then wait for each; by force after `patience` seconds."""
-    for process in processes:
-        process.stop(patience=patience)
-    for process in processes:
-        process.wait(patience + _GRACE)
+        os.close(our_end)
 
 
 def tail(text: str, *, lines: int = 12) -> str:
-    """The last lines of a log, without colours and empty ones."""
+    """Return the last lines of a log, without colours and empty lines."""
     return "\n".join([line for line in _COLOUR.sub("", text).splitlines() if line.strip()][-lines:])
 
 
-HOST = "127.0.0.1"
-_RANGE = range(20000, 32000)  # below what systems hand out to outgoing connections, so it stays free across a restart
-
-
 def free_ports(count: int) -> list[int]:
-    """So many different ports that can be listened to now."""
+    """Return `count` different ports that are free now.
+
+    Raises:
+        DeploymentError: There are not enough free ports.
+    """
     found: list[int] = []
-    for port in random.SystemRandom().sample(_RANGE, len(_RANGE)):
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             break
         with closing(socket.socket()) as trial:
@@ -154,8 +163,12 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+def is_listening(port: int) -> bool:
+    """Return whether a process listens on the port."""
     with closing(socket.socket()) as trial:
         trial.settimeout(1.0)
         return trial.connect_ex((HOST, port)) == 0
+
+
+def _guarded(command: Sequence[str]) -> list[str]:
+    return [sys.executable, "-I", "-S", process_guard.__file__, *command]

@@ -1,12 +1,17 @@
-"""Runs a command and answers for all that it starts: none of it is left when the guard ends, or its parent.
+"""A program that runs a command and ends everything that the command has started.
 
-A program of its own (`python guard.py COMMAND ...`), one for each SuperLink and node. Flower starts further processes,
-some in sessions of their own, so neither a process group nor a session holds them all. On Linux the guard is the "child
-subreaper": whoever loses its parent below becomes the guard's child, and the whole tree stays in sight. It takes orders
-on standard input: `kill` (SIGKILL to all at once) and `stop SECONDS` (SIGTERM to the command; SIGKILL to what is left
-after that time). The end of its input, which is what the parent's death looks like, even by kill -9, is a `stop`.
-Should the guard itself be killed by force, the command goes with it on Linux; what the command started may stay.
-It imports the standard library alone: it has to be there within milliseconds.
+Usage: `python process_guard.py COMMAND ...`. `process.py` starts one guard for each SuperLink, node and run.
+
+Flower starts further processes, some of them in new sessions, so neither a process group nor a session contains all of
+them. On Linux the guard is a "child subreaper": descendants that lose their parent become its children, so it always
+finds the whole tree.
+
+The guard reads requests from standard input, one per line: `kill` (SIGKILL to all) and `stop SECONDS` (SIGTERM to the
+command, and after that time SIGKILL to what is left). The end of its input is a `stop`; this is also what the guard
+sees when its parent dies, even by kill -9. If the guard itself is killed, the command is killed too on Linux, but
+processes that the command started may remain.
+
+It imports only the standard library, because it has to start within milliseconds.
 """
 
 import ctypes
@@ -21,72 +26,72 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-LAST_PATIENCE = 3.0  # seconds for the command's farewell when the guard's parent is gone
+ORPHAN_TIMEOUT = 3.0  # seconds between SIGTERM and SIGKILL when the guard's parent has ended
 _TICK = 0.05
 _SUBREAPER, _DEATH_SIGNAL = 36, 1  # prctl's PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def guard(command: list[str]) -> int:
-    """Run the command until it ends or is told to; the exit code is the command's, or 128 + the signal."""
+    """Run the command until it ends or is stopped; return its exit code, or 128 + the signal that ended it."""
     parent = os.getppid()
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for our parent to judge
+        signal.signal(number, signal.SIG_IGN)  # the parent decides what Ctrl-C does
     if _libc:
         _libc.prctl(_SUBREAPER, 1)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent)
-    orders: list[str] = []
-    signal.signal(signal.SIGTERM, lambda *_: orders.append(f"stop {LAST_PATIENCE}"))
+    requests: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: requests.append(f"stop {ORPHAN_TIMEOUT}"))
     deadline = math.inf
     while (code := _reap().get(child.pid)) is None and time.monotonic() < deadline:
-        orders += _read_orders() if os.getppid() == parent else [f"stop {LAST_PATIENCE}"]
+        requests += _read_requests() if os.getppid() == parent else [f"stop {ORPHAN_TIMEOUT}"]
         if deadline < math.inf:
-            time.sleep(_TICK)  # at the end of its input `select` does not wait
-        for order, *seconds in map(str.split, orders):
-            if order == "stop" and deadline == math.inf:
+            time.sleep(_TICK)  # `select` does not wait at the end of the input
+        for request, *seconds in map(str.split, requests):
+            if request == "stop" and deadline == math.inf:
                 os.kill(child.pid, signal.SIGTERM)
-            deadline = min(deadline, time.monotonic() + float(seconds[0] if order == "stop" else 0))
-        orders.clear()
+            deadline = min(deadline, time.monotonic() + float(seconds[0] if request == "stop" else 0))
+        requests.clear()
     kill_all()
     return 128 + signal.SIGKILL if code is None else code
 
 
 def kill_all() -> None:
-    """SIGKILL for everything below this process, until there is nothing."""
-    while family := descendants(os.getpid()):
-        for pid in family:
+    """Send SIGKILL to all descendants of this process until there are none."""
+    while found := descendants(os.getpid()):
+        for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
-        _reap()  # also those who became ours when their parents went
+        _reap()  # including those that became our children when their parents ended
 
 
 def descendants(root: int) -> list[int]:
-    """Everything below a process, parents before children."""
+    """Return the ids of all descendants of a process, parents before children."""
     children: dict[int, list[int]] = {}
     for pid, parent in _parents():
         children.setdefault(parent, []).append(pid)
-    family = [root]
-    for pid in family:
-        family.extend(children.get(pid, []))
-    return family[1:]
+    found = [root]
+    for pid in found:
+        found.extend(children.get(pid, []))
+    return found[1:]
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Each process with its parent."""
+    """Yield the id of each process with that of its parent."""
     if sys.platform != "linux":
         ps = subprocess.Popen(["ps", "-axo", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
         listed = [tuple(map(int, line.split())) for line in ps.communicate()[0].splitlines()]
-        yield from ((pid, parent) for pid, parent in listed if pid != ps.pid)  # it lists itself, and is gone
+        yield from ((pid, parent) for pid, parent in listed if pid != ps.pid)  # ps lists itself, but has ended
         return
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            with suppress(OSError):  # it ended meanwhile
+            with suppress(OSError):  # it has ended in the meantime
                 yield int(folder.name), int((folder / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _reap() -> dict[int, int]:
-    """Children that ended, with their exit codes."""
+    """Return the children that have ended, with their exit codes."""
     ended = {}
     with suppress(ChildProcessError):
         while True:
@@ -98,15 +103,15 @@ def _reap() -> dict[int, int]:
     return ended
 
 
-def _read_orders() -> list[str]:
-    """Whole lines from standard input (the parent writes a line at once); its end is an order too."""
+def _read_requests() -> list[str]:
+    """Read requests from standard input, whose end is a `stop`. The parent writes each line at once."""
     if not select.select([0], [], [], _TICK)[0]:
         return []
-    return os.read(0, 4096).decode().splitlines() or [f"stop {LAST_PATIENCE}"]
+    return os.read(0, 4096).decode().splitlines() or [f"stop {ORPHAN_TIMEOUT}"]
 
 
 def _die_with_parent() -> None:
-    """In the child, before it becomes the command: should the guard itself be killed, it goes too."""
+    """Let the kernel kill the command if the guard is killed; called in the child before it executes the command."""
     if _libc:
         _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
 

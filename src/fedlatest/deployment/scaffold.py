@@ -1,4 +1,4 @@
-"""`fedlatest deploy init`: a complete Flower app to start from."""
+"""The app that `fedlatest deploy init` writes, and the run config of any Flower app."""
 
 import tomllib
 from importlib import resources
@@ -8,6 +8,7 @@ from typing import Any
 from fedlatest.errors import ConfigError
 
 TEMPLATE = resources.files("fedlatest.deployment") / "template"
+REQUIRED_KEYS = ("job", "rounds")  # of a run config, for `fedlatest deploy local`
 FILES = (
     "pyproject.toml",
     "README.md",
@@ -19,9 +20,9 @@ FILES = (
 
 
 def write_app(folder: Path) -> list[Path]:
-    """Write the app into a new or empty folder; what was written."""
+    """Write the app into a new or empty folder, and return the paths of its files."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: is there already and not an empty folder; choose another")
+        raise ConfigError(f"{folder}: exists and is not an empty folder; choose another")
     written = []
     try:
         for name in FILES:
@@ -30,27 +31,25 @@ def write_app(folder: Path) -> list[Path]:
             path.write_text((TEMPLATE / name).read_text(encoding="utf-8"), encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written to ({error.strerror}); choose another folder") from error
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
     return written
 
 
-NEEDED = ("job", "rounds")
-
-
 def app_config(folder: Path) -> dict[str, Any]:
-    """The keys that the app takes, with their defaults: `[tool.flwr.app.config]` of its pyproject.toml.
+    """Return the run config of an app with its default values: `[tool.flwr.app.config]` in its pyproject.toml.
 
-    `job` (the folder in which it writes `events.jsonl`) and `rounds` have to be among them: Flower refuses to set a key
-    that an app does not list.
+    Raises:
+        ConfigError: There is no such table, or it lacks `job` (the folder for `events.jsonl`) or `rounds`. A deployment
+            sets both, and Flower refuses to set a key that the app does not list.
     """
     file = folder / "pyproject.toml"
     try:
         config = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"app {folder}: holds no pyproject.toml; name the folder of a Flower app") from None
+        raise ConfigError(f"app {folder}: contains no pyproject.toml; give the folder of a Flower app") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file}: no [tool.flwr.app.config] can be read ({error!r})") from None
-    for key in NEEDED:
+        raise ConfigError(f"{file}: [tool.flwr.app.config] cannot be read ({error!r})") from None
+    for key in REQUIRED_KEYS:
         if key not in config:
             raise ConfigError(f"{file}: [tool.flwr.app.config] lacks {key}, which a deployment sets")
     return dict(config)

@@ -1,20 +1,34 @@
-"""The SuperLink: Flower's server, to which nodes and runs come, under a supervisor that brings it back."""
+"""The SuperLink, Flower's server, which is restarted when it ends, and the runs that are submitted to it."""
 
+import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from fedlatest.deployment import flwr_cli as flower
-from fedlatest.deployment.process import HOST, Process, answers, tail
+from fedlatest.deployment.flwr_cli import CONNECTION, environment, flwr, program, toml, write_connection
+from fedlatest.deployment.process import HOST, Process, is_listening, tail
 from fedlatest.deployment.secrets import Secrets
 from fedlatest.errors import DeploymentError
 
-READY_SECONDS = 60.0
-MOST_CRASHES = 3  # it may die by itself so often; a death by `kill` does not count
+READY_TIMEOUT = 60.0
+MAX_CRASHES = 3  # `kill` does not count as a crash
+_STARTED = re.compile(r"Successfully started run (\d+)")
 
 
 class SuperLink:
-    """A SuperLink on this machine. Its database keeps registered nodes over restarts; its port stays the same."""
+    """A SuperLink on this machine.
+
+    After a restart it has the same port and, from its database, the same registered nodes. `ensure_running` starts it
+    and has to be called often.
+
+    Args:
+        folder: Folder for its database and Flower's configuration.
+        port: The port to listen on.
+        secrets: Certificates for TLS and node authentication; None for neither.
+        log: File for its output.
+    """
 
     def __init__(self, folder: Path, *, port: int, secrets: Secrets | None, log: Path) -> None:
         self.home = folder / "flwr"
@@ -26,73 +40,76 @@ class SuperLink:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether its process runs."""
         return self.process is not None and self.process.alive
 
     @property
     def ready(self) -> bool:
-        """Whether it runs and has answered."""
-        self._ready = self.alive and (self._ready or answers(self._port))
+        """Whether its process runs and accepts connections."""
+        self._ready = self.alive and (self._ready or is_listening(self._port))
         return self._ready
 
+    def ensure_running(self) -> None:
+        """Start it if it is not running.
+
+        Raises:
+            DeploymentError: It does not become ready or crashes repeatedly; the message has the end of its log.
+        """
+        if self.alive:
+            if not self.ready and time.monotonic() > self._started_at + READY_TIMEOUT:
+                raise self._error(f"not ready within {READY_TIMEOUT:.0f} s")
+            return
+        if self.process is not None:
+            self._crashes += 1
+            if not self._ready or self._crashes > MAX_CRASHES:
+                raise self._error(f"ended unexpectedly with exit code {self.process.exit_code}")
+        if time.monotonic() >= self._not_before:
+            self._start()
+
+    def wait_until_ready(self) -> None:
+        """Start it and wait until it accepts connections."""
+        while not self.ready:
+            self.ensure_running()
+            time.sleep(0.05)
+
     def kill(self, *, down: float = 0.0) -> None:
-        """Kill -9, with the ServerApp and all else that it started; `look_after` brings it back in `down` seconds."""
+        """Kill it with SIGKILL, including the ServerApp; `ensure_running` restarts it after `down` seconds."""
         if self.process is not None:
             self.process.kill()
             self.process = None
             self._not_before = time.monotonic() + down
 
-    def look_after(self) -> None:
-        """Start it if it is not there; complain, with the end of its log, if that is of no use."""
-        if self.alive:
-            if not self.ready and time.monotonic() > self._started_at + READY_SECONDS:
-                raise self._complaint(f"no answer within {READY_SECONDS:.0f} s")
-            return
-        if self.process is not None:
-            self._crashes += 1
-            if not self._ready or self._crashes > MOST_CRASHES:
-                raise self._complaint(f"ended by itself with exit code {self.process.exit_code}")
-        if time.monotonic() >= self._not_before:
-            self._start()
-
-    def wait_until_ready(self) -> None:
-        """Look after it until it answers."""
-        while not self.ready:
-            self.look_after()
-            time.sleep(0.05)
-
     def register(self, name: str) -> None:
-        """Let a node in by its public key."""
+        """Register the public key of a node."""
         assert self._secrets is not None
         key = self._secrets.node_public_key(name)
         try:
-            flower.ask("supernode", "register", str(key), flower.CONNECTION, "--name", name, home=self.home)
+            flwr("supernode", "register", str(key), CONNECTION, "--name", name, home=self.home)
         except DeploymentError as error:
-            if "already in use" not in str(error):  # by itself: it was registered before an interruption
+            if "already in use" not in str(error):  # registered before an interruption
                 raise
 
     def run_status(self, run: int) -> str:
-        """A run's status, such as `running` or `finished:failed`."""
-        [row] = flower.ask("list", flower.CONNECTION, "--run-id", str(run), home=self.home)["runs"]
+        """Return the status of a run, such as `running` or `finished:failed`."""
+        [row] = flwr("list", CONNECTION, "--run-id", str(run), home=self.home)["runs"]
         return str(row["status"])
 
     def stop_runs(self) -> None:
-        """Stop all runs that are not finished."""
-        for row in flower.ask("list", flower.CONNECTION, home=self.home)["runs"]:
+        """Stop all runs that have not finished."""
+        for row in flwr("list", CONNECTION, home=self.home)["runs"]:
             if not row["status"].startswith("finished"):
-                with suppress(DeploymentError):  # it may have finished meanwhile
-                    flower.ask("stop", row["run-id"], flower.CONNECTION, home=self.home)
+                with suppress(DeploymentError):  # it may have finished in the meantime
+                    flwr("stop", row["run-id"], CONNECTION, home=self.home)
 
     def _start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        trusted = self._secrets.ca if self._secrets else None
-        flower.write_connection(self.home, address=self.address, root_certificates=trusted)
-        self.process = Process(self._command(), log=self._log, environment=flower.environment(self.home))
+        write_connection(self.home, address=self.address, root_certificates=self._secrets.ca if self._secrets else None)
+        self.process = Process(self._command(), log=self._log, environment=environment(self.home))
         self._ready, self._started_at = False, time.monotonic()
 
-    def _complaint(self, what: str) -> DeploymentError:
-        said = tail(self.process.output()) if self.process else ""
-        return DeploymentError(f"SuperLink: {what}; read {self._log}, which ends with\n{said}")
+    def _error(self, what: str) -> DeploymentError:
+        output = tail(self.process.output()) if self.process else ""
+        return DeploymentError(f"SuperLink: {what}; its log {self._log} ends with\n{output}")
 
     def _command(self) -> list[str]:
         secrets = self._secrets
@@ -101,6 +118,54 @@ class SuperLink:
             "--ssl-keyfile", str(secrets.key), "--enable-supernode-auth",
         ]  # fmt: skip
         return [
-            flower.program("flower-superlink"), "--host", HOST, "--port", str(self._port),
+            program("flower-superlink"), "--host", HOST, "--port", str(self._port),
             "--database", str(self._folder / "link.db"), "--disable-runtime-dependency-installation", *security,
         ]  # fmt: skip
+
+
+class Run:
+    """A run of an app: `flwr run --stream`, which writes the ServerApp's output to a log.
+
+    The process ends when the run ends or the SuperLink is lost.
+
+    Args:
+        superlink: The SuperLink to submit to.
+        app: Folder of the Flower app.
+        config: Values of the app's run config.
+        log: File for the output.
+    """
+
+    def __init__(self, superlink: SuperLink, app: Path, *, config: Mapping[str, Any], log: Path) -> None:
+        self.log = log
+        self._superlink = superlink
+        log.parent.mkdir(parents=True, exist_ok=True)
+        values = log.with_suffix(".toml")  # a file, because values may have quotes and spaces
+        values.write_text(toml(config), encoding="utf-8")
+        command = [program("flwr"), "run", str(app), CONNECTION, "-c", str(values), "--stream"]
+        self.process = Process(command, log=log, environment=environment(superlink.home))
+
+    @property
+    def id(self) -> int | None:
+        """Flower's id of the run; None until the SuperLink has accepted it."""
+        found = _STARTED.search(self.process.output())
+        return int(found[1]) if found else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return not self.process.alive
+
+    def status(self) -> str:
+        """Return the status of the run, such as `running`, `finished:completed` or `finished:failed`.
+
+        It is queried from the SuperLink, which takes about a second: `flwr run` exits with 0 even if the run failed.
+        """
+        if self.id is None:
+            return "not accepted" if self.ended else "submitted"
+        return self._superlink.run_status(self.id)
+
+    def error(self, status: str) -> DeploymentError:
+        """Return the error for a run that ended before the job was finished."""
+        return DeploymentError(
+            f"run {self.id or ''}: {status}; its log {self.log} ends with\n{tail(self.process.output())}"
+        )

@@ -1,4 +1,4 @@
-"""A job from its first round to its last, whatever happens to the processes."""
+"""Supervision of a deployed job until it is finished, while processes are restarted as necessary."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,33 +9,37 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.availability import Availability
-from fedlatest.deployment.fault_injection import Chaos
-from fedlatest.deployment.flwr_cli import Run
+from fedlatest.deployment.fault_injection import FaultInjector
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.node import Node
+from fedlatest.deployment.superlink import Run
 from fedlatest.errors import DeploymentError
 from fedlatest.ledger.job_folder import Event, EventReader
 
+_POLL_SECONDS = 0.1
+_RECHECK_SECONDS = 0.5  # the log of a run may end shortly before the loss of its SuperLink can be seen
+_EXIT_TIMEOUT = 20.0  # for the app to exit after its last event
+
 
 @dataclass
-class JobView:
-    """A job as seen from outside, event by event; see `fedlatest.flower` for the events."""
+class JobStatus:
+    """The state of a job, accumulated from its event log."""
 
-    rounds: int | None = None
-    round: int | None = None
+    rounds: int | None = None  # of the whole job
+    round: int | None = None  # the current one
     finished: bool = False
     runs: list[int] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)  # in the present round
+    asked: list[str] = field(default_factory=list)  # in the current round
     staleness: dict[str, int] = field(default_factory=dict)
-    num_applied: dict[str, int] = field(default_factory=dict)
+    num_applied: dict[str, int] = field(default_factory=dict)  # client -> rounds in which it took part
     merged_rounds: int = 0
-    seconds: float = 0.0  # that merged rounds took, together
+    seconds: float = 0.0  # duration of all merged rounds
     train_loss: float | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None
 
-    def hear(self, event: Event) -> None:
-        """Take in one event; events and facts that it does not know are left alone."""
+    def update(self, event: Event) -> None:
+        """Add one event; unknown events and facts are ignored."""
         match event["event"]:
             case "job":
                 self.rounds, self.finished = event.get("rounds"), False
@@ -45,13 +49,13 @@ class JobView:
             case "asked":
                 self.asked = list(event["clients"])
             case "merged":
-                self._merged(event)
+                self._add_merged(event)
             case "evaluated":
                 self.test_loss, self.test_accuracy = event.get("test_loss"), event.get("test_accuracy")
             case "finished":
                 self.finished = True
 
-    def _merged(self, event: Event) -> None:
+    def _add_merged(self, event: Event) -> None:
         self.merged_rounds += 1
         self.seconds += event.get("seconds", 0.0)
         if event.get("train_loss") is not None:
@@ -61,73 +65,87 @@ class JobView:
             self.num_applied[client] = self.num_applied.get(client, 0) + 1
 
 
-class Attendance:
-    """Who should be here in each round of a job; nodes are in the order of the model's clients."""
+ProgressCallback = Callable[[JobStatus, list[Event]], None]
+
+
+class NodeSchedule:
+    """Takes nodes offline and brings them online according to an availability model.
+
+    Args:
+        table: Which nodes are available, as an array [rounds, N] in the order of the nodes.
+    """
 
     def __init__(self, table: npt.NDArray[np.bool_]) -> None:
-        self.table = table  # [rounds, N]
+        self.table = table
 
     @classmethod
-    def of(cls, availability: Availability, *, rounds: int, seed: int) -> "Attendance":
-        """What the model says of rounds 0 .. rounds - 1."""
+    def from_model(cls, availability: Availability, *, rounds: int, seed: int) -> "NodeSchedule":
+        """Make the schedule of rounds 0 .. rounds - 1 from an availability model."""
         return cls(availability.table(rounds, seed))
 
     def apply(self, round: int, nodes: Sequence[Node]) -> None:
-        """Ask nodes to be here or away as the model has it; after its last round as in its last round."""
-        for node, here in zip(nodes, self.table[min(round, len(self.table) - 1)], strict=True):
-            if here:
-                node.here()
+        """Bring nodes online and take others offline for a round; later rounds are like the last one of the table."""
+        for node, available in zip(nodes, self.table[min(round, len(self.table) - 1)], strict=True):
+            if available:
+                node.bring_online()
             else:
-                node.away()
+                node.take_offline()
 
 
-ProgressCallback = Callable[[JobView, list[Event]], None]
-_TICK = 0.1
-_SECOND_LOOK = 0.5  # seconds: the log of a run may end a moment before its SuperLink is seen to be dead
-_FAREWELL = 20.0  # seconds for the app to end after its last event
-
-
-def conduct(
+def supervise(
     federation: LocalFederation,
     config: Mapping[str, Any],
     *,
-    attendance: Attendance | None = None,
-    chaos: Chaos | None = None,
+    schedule: NodeSchedule | None = None,
+    faults: FaultInjector | None = None,
     on_progress: ProgressCallback | None = None,
-) -> JobView:
-    """Run the job until it is finished: in a new run each time that the SuperLink has died.
+) -> JobStatus:
+    """Run a job until it is finished, and submit a new run each time the SuperLink is lost.
 
-    Events from before are taken in first, so a job that was cut goes on. `on_progress` hears what is new, several times
-    a second. An app that fails while its SuperLink is well raises `DeploymentError`, with the end of its log.
+    Earlier events of the job are read first, so an interrupted job continues.
+
+    Args:
+        federation: The processes.
+        config: Values of the app's run config.
+        schedule: Which nodes are online in which round; all of them by default.
+        faults: Faults to inject.
+        on_progress: Called several times per second with the status and the new events.
+
+    Returns:
+        The final status of the job.
+
+    Raises:
+        DeploymentError: The app failed while its SuperLink was running; the message has the end of its log.
     """
-    reader, view, chaos = EventReader(federation.job / "events.jsonl"), JobView(), chaos or Chaos()
+    reader, status = EventReader(federation.job / "events.jsonl"), JobStatus()
+    faults = faults or FaultInjector()
     for event in reader.new():
-        view.hear(event)
-    view.finished = False
-    _call_nodes(federation, attendance, view.round or 0)
-    while not view.finished:
-        run = _run_to_watch(federation, config)
-        ended = run is not None and run.ended  # before the events are read: its last ones are then among them
+        status.update(event)
+    status.finished = False
+    _apply_schedule(federation, schedule, status.round or 0)
+    while not status.finished:
+        run = _current_run(federation, config)
+        ended = run is not None and run.ended  # checked first, so that its last events are read below
         events = reader.new()
         for event in events:
-            view.hear(event)
+            status.update(event)
             if event["event"] == "round":
-                _call_nodes(federation, attendance, event["round"])
-                chaos.begin(event["round"])
-        if ended and not view.finished:
-            _find_out_why(federation)
-        chaos.act(federation)
+                _apply_schedule(federation, schedule, event["round"])
+                faults.start_round(event["round"])
+        if ended and not status.finished:
+            _check_ended_run(federation)
+        faults.inject_due(federation)
         if on_progress:
-            on_progress(view, events)
-        time.sleep(_TICK)
-    _let_it_end(federation)
-    federation.note("finished", kills=len(chaos.done), kills_left=len(chaos.left))
-    return view
+            on_progress(status, events)
+        time.sleep(_POLL_SECONDS)
+    _wait_for_exit(federation)
+    federation.log_event("finished", kills=len(faults.injected), kills_left=len(faults.pending))
+    return status
 
 
-def _run_to_watch(federation: LocalFederation, config: Mapping[str, Any]) -> Run | None:
-    """The run, a new one if the SuperLink was lost and is back, or none while it is away."""
-    federation.look_after()
+def _current_run(federation: LocalFederation, config: Mapping[str, Any]) -> Run | None:
+    """Return the run, a new one if the SuperLink has been restarted, or None while the SuperLink is not ready."""
+    federation.ensure_running()
     if not federation.superlink.ready:
         federation.drop_run()
     elif federation.run is None:
@@ -139,21 +157,21 @@ def _run_to_watch(federation: LocalFederation, config: Mapping[str, Any]) -> Run
     return federation.run
 
 
-def _call_nodes(federation: LocalFederation, attendance: Attendance | None, round: int) -> None:
+def _apply_schedule(federation: LocalFederation, schedule: NodeSchedule | None, round: int) -> None:
     nodes = list(federation.nodes.values())
-    if attendance:
-        attendance.apply(round, nodes)
+    if schedule:
+        schedule.apply(round, nodes)
     else:
         for node in nodes:
-            node.here()
+            node.bring_online()
 
 
-def _find_out_why(federation: LocalFederation) -> None:
-    """The run's log ended before the job: its SuperLink died, which is nothing, or it failed, which is an error.
+def _check_ended_run(federation: LocalFederation) -> None:
+    """Raise DeploymentError if the log of the run ended because the app failed, not because the SuperLink was lost.
 
-    A run that goes on though its log was cut off is watched by its events.
+    A run that continues although its log was cut off is still followed by its events.
     """
-    time.sleep(_SECOND_LOOK)
+    time.sleep(_RECHECK_SECONDS)
     run = federation.run
     if run is None or not federation.superlink.alive:
         return
@@ -164,11 +182,11 @@ def _find_out_why(federation: LocalFederation) -> None:
             return
         raise
     if status.startswith("finished") or status == "not accepted":
-        raise run.complaint(status)
+        raise run.error(status)
 
 
-def _let_it_end(federation: LocalFederation) -> None:
-    deadline = time.monotonic() + _FAREWELL
+def _wait_for_exit(federation: LocalFederation) -> None:
+    deadline = time.monotonic() + _EXIT_TIMEOUT
     while federation.run and not federation.run.ended and time.monotonic() < deadline:
-        federation.look_after()
-        time.sleep(_TICK)
+        federation.ensure_running()
+        time.sleep(_POLL_SECONDS)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedlatest.availability import Clients
-from fedlatest.data import Deal, Federation, Samples, TweetSet, tweet_federation
+from fedlatest.availability import ClientInfo
+from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
@@ -29,7 +29,7 @@ class BuiltFederation(NamedTuple):
     """A federation, and what the availability model, the model and the user need to know about it."""
 
     federation: Federation
-    clients: Clients
+    clients: ClientInfo
     sizes: Mapping[str, int]  # keyword arguments of the model's factory
     loss: Loss
     notes: tuple[str, ...] = ()  # messages for the user, also stored with the run
@@ -179,32 +179,32 @@ def resolve_always_available(
 def _build_from_samples(samples: Samples, values: Mapping[str, Any]) -> BuiltFederation:
     num_clients, seed = values["num_clients"], values["partition_seed"]
     partition = build_component("partition", values, labels=samples.labels, num_clients=num_clients, seed=seed)
-    federation = samples.deal(partition)
-    clients = Clients(federation.client_labels(), federation.num_labels, seed)
+    federation = samples.to_federation(partition)
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed)
     sizes = {"num_features": samples.features.shape[1], "num_classes": federation.num_labels}
     return BuiltFederation(federation, clients, sizes, softmax_cross_entropy)
 
 
 def _build_from_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> BuiltFederation:
     num_clients, seed = values["num_clients"], values["partition_seed"]
-    deal = build_component("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
-    federation = tweet_federation(tweet_set, deal)
-    sent = np.split(deal.sent, deal.offsets[1:-1])
-    clients = Clients(federation.client_labels(), federation.num_labels, seed, sent)
+    split = build_component("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
+    federation = tweet_federation(tweet_set, split)
+    sent = np.split(split.second, split.offsets[1:-1])
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent)
     sizes = {"num_features": tweet_set.vectors.shape[1]}
     return BuiltFederation(
-        federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, deal, num_clients))
+        federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, split, num_clients))
     )
 
 
-def _notes(tweet_set: TweetSet, deal: Deal, num_clients: int) -> Iterator[str]:
+def _notes(tweet_set: TweetSet, split: AccountSplit, num_clients: int) -> Iterator[str]:
     tweets = tweet_set.tweets
     if tweets.num_malformed:
         total = tweets.num_malformed + len(tweets.positive)
         skipped = f"{tweets.num_malformed} of {total} rows are malformed and were skipped"
         yield f"{tweet_set.name}: {skipped} (first {tweets.first_malformed})"
-    if deal.num_left:
-        yield f"{deal.num_left} of {num_clients} accounts have no training tweet left and are not used as clients"
+    if split.num_dropped:
+        yield f"{split.num_dropped} of {num_clients} accounts have no training tweet left and are not used as clients"
 
 
 def _check_text_components(data: Data, values: Mapping[str, Any]) -> None:

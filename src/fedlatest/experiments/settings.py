@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import AVAILABILITY
-from fedlatest.data import PARTITIONS, deal_accounts
+from fedlatest.data import PARTITIONS, split_accounts
 from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
 
@@ -19,7 +19,7 @@ Factory = Callable[..., Any]
 COMPONENTS: dict[str, Mapping[str, Factory]] = {
     "algorithm": ALGORITHMS,
     "availability": AVAILABILITY,
-    "partition": {**PARTITIONS, "account": deal_accounts},
+    "partition": {**PARTITIONS, "account": split_accounts},
     "model": MODELS,
 }
 COMMON: dict[str, type] = {

@@ -1,4 +1,7 @@
-"""FedLaAvg on Flower, where every contribution counts exactly once (extra: fedlatest[flower])."""
+"""Deployment on Flower: the server's strategy, the clients' mod and the round loop. Needs the extra fedlatest[flower].
+
+May import `algorithms`, `availability`, `runs` and `ledger`. The client side imports neither JAX nor `algorithms`.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -10,31 +13,32 @@ try:
 except ImportError:
     raise MissingExtraError("the deployment needs an extra: pip install 'fedlatest[flower]'") from None
 
-from fedlatest.flower.client import Assignment, Fitted, client_app, latest_mod
+from fedlatest.flower.client import ClientResult, ClientTask, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours
 from fedlatest.flower.message_records import from_record, to_record
 
 if TYPE_CHECKING:
     from fedlatest.flower.local_grid import LocalGrid
-    from fedlatest.flower.round_loop import Pace
+    from fedlatest.flower.round_loop import Timeouts
     from fedlatest.flower.strategy import FedLaAvg
 
-_AT_THE_SERVER = {"LocalGrid": "local_grid", "Pace": "round_loop", "FedLaAvg": "strategy"}  # these need JAX
+# Imported on first use: the last two import JAX, which a client does not need.
+_LAZY = {"LocalGrid": "local_grid", "Timeouts": "round_loop", "FedLaAvg": "strategy"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _AT_THE_SERVER:
-        return getattr(import_module(f"fedlatest.flower.{_AT_THE_SERVER[name]}"), name)
+    if name in _LAZY:
+        return getattr(import_module(f"fedlatest.flower.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'fedlatest.flower' has no attribute {name!r}")
 
 
 __all__ = [
-    "Assignment",
+    "ClientResult",
+    "ClientTask",
     "DeclinedError",
     "FedLaAvg",
-    "Fitted",
     "LocalGrid",
-    "Pace",
+    "Timeouts",
     "all_of",
     "by_command",
     "by_hours",

@@ -1,4 +1,4 @@
-"""The client side: any Flower ClientApp, or any function on NumPy arrays, as a client whose update stays."""
+"""The client side of a deployment: wraps a Flower ClientApp, or functions on NumPy arrays, as a fedlatest client."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -18,12 +18,12 @@ from fedlatest.flower.message_records import (
     METRICS,
     MODEL,
     NUM_EXAMPLES,
-    OURS,
+    PROTOCOL,
     ROUND,
     from_record,
     metrics_of,
     read_instruction,
-    reply_with,
+    reply_message,
     to_record,
 )
 from fedlatest.ledger import (
@@ -32,42 +32,89 @@ from fedlatest.ledger import (
     Instruction,
     Layout,
     LocalUpdate,
-    fixed_point_update,
     handle_instruction,
     load_or_create_client_id,
 )
+from fedlatest.ledger.client import fixed_point_update
 
+# Keys of the node config.
 STATE_DIR, NAME, HOURS, COMMAND = "state-dir", "name", "eligible-hours", "eligible-command"
 log = logging.getLogger("flwr")
 
 Weights = dict[str, npt.NDArray[Any]]
 
 
-class Assignment(NamedTuple):
-    """What a function of the user's is told beside the model."""
+class ClientTask(NamedTuple):
+    """The second argument of a user's training or evaluation function; the first is the model."""
 
     round: int
+    """Number of the round, from 1."""
     config: Mapping[str, Any]
-    """What the server says to everybody: `train_config` or `evaluate_config`."""
+    """The server's `train_config` or `evaluate_config`."""
     node_config: Mapping[str, Any]
+    """The node config of Flower: `flower-supernode --node-config`."""
     run_config: Mapping[str, Any]
+    """The run config of Flower: `flwr run -c`, with the defaults in the app's pyproject.toml."""
 
 
-class Fitted(NamedTuple):
-    """What a training or evaluating function returns; `arrays` are left out by one that evaluates."""
+class ClientResult(NamedTuple):
+    """What a user's training or evaluation function returns."""
 
     num_examples: int
+    """Number of examples that were used; the weight of the client."""
     metrics: Mapping[str, float]
+    """Such as {"train_loss": 0.3}."""
     arrays: Weights | None = None
+    """The trained model; None after an evaluation."""
+
+
+def client_app(
+    train: Callable[[Weights, ClientTask], ClientResult],
+    *,
+    evaluate: Callable[[Weights, ClientTask], ClientResult] | None = None,
+    eligible: Eligible | None = None,
+    num_examples: Callable[[Context], int] | None = None,
+) -> ClientApp:
+    """Make a ClientApp from functions on NumPy arrays, with which PyTorch, JAX or scikit-learn can be used.
+
+    Args:
+        train: Gets the model's arrays by name and returns the trained ones. It may raise `DeclinedError` to decline
+            the round.
+        evaluate: Gets the model's arrays and returns metrics.
+        eligible: Returns True if the client may train or evaluate now, otherwise the reason.
+        num_examples: Returns the client's number of examples, for its weight before it has trained for the first time.
+            A client whose number is not known gets the mean weight of the others.
+    """
+    app = ClientApp(mods=[latest_mod(eligible=eligible, num_examples=num_examples)])
+
+    @app.train()
+    def _train_message(message: Message, context: Context) -> Message:
+        result = train(from_record(_array_record(message)), _task(message, context))
+        if result.arrays is None:
+            raise ConfigError("the training function returned no arrays")
+        return _result_message(result, message)
+
+    if evaluate is not None:
+
+        @app.evaluate()
+        def _evaluate_message(message: Message, context: Context) -> Message:
+            result = evaluate(from_record(_array_record(message)), _task(message, context))
+            return _result_message(result._replace(arrays=None), message)
+
+    return app
 
 
 def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Context], int] | None = None) -> Mod:
-    """Make a stock ClientApp one whose latest update stays in the average: `ClientApp(mods=[latest_mod()])`.
+    """Make a mod that turns a stock ClientApp into a fedlatest client: `ClientApp(mods=[latest_mod()])`.
 
-    The app's training function gets the model as ever and returns what it trained with `num-examples` among its
-    metrics. The node's config says where the client keeps its memory (`state-dir`, which must survive restarts), and
-    may say its name (`name`) and when it may work (`eligible-hours`, `eligible-command`). `num_examples` says how many
-    a client has before it trains for the first time; a client that does not say counts like the mean of the others.
+    The app's training function does not change: it gets the model and returns the trained model, with `num-examples`
+    among its metrics. The node config must name a folder that survives restarts (`state-dir`); it may set the client's
+    name (`name`) and when it is eligible (`eligible-hours`, `eligible-command`).
+
+    Args:
+        eligible: Returns True if the client may train or evaluate now, otherwise the reason.
+        num_examples: Returns the client's number of examples, for its weight before it has trained for the first time.
+            A client whose number is not known gets the mean weight of the others.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -86,13 +133,13 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
         reply = handle_instruction(ClientStore(disk), instruction, train=train, weight=weight)
         if reply.why:
             log.info("fedlatest: %s (%s)", reply.kind, reply.why)
-        return reply_with(reply, message)
+        return reply_message(reply, message)
 
     return mod
 
 
 def _pass_on(message: Message, context: Context, call_next: ClientAppCallable, eligible: Eligible | None) -> Message:
-    """What is not ours goes to the app; an evaluation may be declined, and then counts no examples."""
+    """Pass a message without an instruction to the app; an evaluation that is declined has 0 examples."""
     if message.metadata.message_type != MessageType.EVALUATE:
         return call_next(message, context)
     try:
@@ -100,83 +147,56 @@ def _pass_on(message: Message, context: Context, call_next: ClientAppCallable, e
         return call_next(message, context)
     except DeclinedError as error:
         log.info("fedlatest: declined to evaluate (%s)", error)
-        return _fitted(Fitted(0, {}), message)
+        return _result_message(ClientResult(0, {}), message)
 
 
 def _train(instruction: Instruction, message: Message, context: Context, call_next: ClientAppCallable) -> LocalUpdate:
-    """What the app's own training function makes of the model, as a value of ours."""
+    """Call the app's training function and convert the trained model to an update in fixed point."""
     broadcast = from_record(_array_record(message))
     layout = Layout.of(broadcast)
     if layout.hash != instruction.layout:
-        raise ProtocolError(f"the model's layout is {layout.hash}, the job's {instruction.layout}")
-    del message.content[OURS]
+        raise ProtocolError(f"the layout of the model is {layout.hash}, that of the job is {instruction.layout}")
+    del message.content[PROTOCOL]
     reply = call_next(message, context)
     if reply.has_error():
         raise ProtocolError(f"the training function failed: {reply.error.reason}")
     metrics = metrics_of(reply)
     weight = metrics.pop(NUM_EXAMPLES, 0.0)
     if not weight > 0:
-        raise ConfigError(f"the training function must say {NUM_EXAMPLES!r} above 0 among its metrics")
+        raise ConfigError(f"the training function must return {NUM_EXAMPLES!r} above 0 among its metrics")
     local = from_record(_array_record(reply))
     return LocalUpdate(fixed_point_update(instruction, layout, broadcast, local, weight), weight, metrics)
 
 
-def client_app(
-    train: Callable[[Weights, Assignment], Fitted],
-    *,
-    evaluate: Callable[[Weights, Assignment], Fitted] | None = None,
-    eligible: Eligible | None = None,
-    num_examples: Callable[[Context], int] | None = None,
-) -> ClientApp:
-    """A ClientApp from functions on NumPy arrays: PyTorch, JAX, scikit-learn, anything.
-
-    `train` gets the model's arrays by name and returns those that it trained. Raise `DeclinedError` to decline a round.
-    """
-    app = ClientApp(mods=[latest_mod(eligible=eligible, num_examples=num_examples)])
-
-    @app.train()
-    def _fit(message: Message, context: Context) -> Message:
-        fitted = train(from_record(_array_record(message)), _assignment(message, context))
-        if fitted.arrays is None:
-            raise ConfigError("the training function returned no arrays")
-        return _fitted(fitted, message)
-
-    if evaluate is not None:
-
-        @app.evaluate()
-        def _evaluate(message: Message, context: Context) -> Message:
-            fitted = evaluate(from_record(_array_record(message)), _assignment(message, context))
-            return _fitted(fitted._replace(arrays=None), message)
-
-    return app
-
-
-def _assignment(message: Message, context: Context) -> Assignment:
+def _task(message: Message, context: Context) -> ClientTask:
     record = message.content.get(CONFIG)
     config = dict(record) if isinstance(record, ConfigRecord) else {}
     number = config.pop(ROUND, 0)
-    return Assignment(number if isinstance(number, int) else 0, config, context.node_config, context.run_config)
+    return ClientTask(number if isinstance(number, int) else 0, config, context.node_config, context.run_config)
 
 
-def _fitted(fitted: Fitted, message: Message) -> Message:
-    numbers = {name: float(np.asarray(value)) for name, value in fitted.metrics.items()}
-    records = RecordDict({METRICS: MetricRecord({**numbers, NUM_EXAMPLES: int(fitted.num_examples)})})
-    if fitted.arrays is not None:
-        records[MODEL] = to_record(fitted.arrays)
+def _result_message(result: ClientResult, message: Message) -> Message:
+    numbers = {name: float(np.asarray(value)) for name, value in result.metrics.items()}
+    records = RecordDict({METRICS: MetricRecord({**numbers, NUM_EXAMPLES: int(result.num_examples)})})
+    if result.arrays is not None:
+        records[MODEL] = to_record(result.arrays)
     return Message(records, reply_to=message)
 
 
 def _array_record(message: Message) -> ArrayRecord:
     records = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
     if len(records) != 1:
-        raise ProtocolError(f"a message with {len(records)} ArrayRecords; a model is one")
+        raise ProtocolError(f"the message has {len(records)} ArrayRecords; expected one, with the model")
     return records[0]
 
 
 def _state_dir(context: Context) -> str:
     folder = context.node_config.get(STATE_DIR)
     if not isinstance(folder, str) or not folder:
-        raise ConfigError(f"start the node with --node-config '{STATE_DIR}=\"/a/folder/that/stays\"'")
+        raise ConfigError(
+            f"the node config has no {STATE_DIR}; start the node with --node-config '{STATE_DIR}=\"FOLDER\"', "
+            "where the folder survives restarts"
+        )
     return folder
 
 

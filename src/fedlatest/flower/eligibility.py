@@ -1,73 +1,70 @@
-"""When a node may work: a function, or a command that says so by its exit status."""
+"""Conditions under which a node may train or evaluate: functions, shell commands and hours of the day."""
 
 import subprocess
 from collections.abc import Callable
 from datetime import datetime, time
-from typing import NamedTuple
 
 from fedlatest.errors import ConfigError, DeclinedError
 
 Eligible = Callable[[], bool | str]
-"""True, or the reason why not."""
+"""Returns True if the node is eligible now, otherwise the reason (or False)."""
 
 
-def check_eligible(eligible: Eligible | None) -> None:
-    """Decline if the node may not work now."""
-    answer = True if eligible is None else eligible()
-    if answer is not True:
-        raise DeclinedError(answer if isinstance(answer, str) and answer else "not eligible now")
+def check_eligible(eligible: Eligible) -> None:
+    """Raise DeclinedError with the reason if the node is not eligible now."""
+    result = eligible()
+    if result is not True:
+        raise DeclinedError(result if isinstance(result, str) and result else "not eligible now")
 
 
-def by_command(command: str, *, seconds: float = 10.0) -> Eligible:
-    """Eligible while a shell command exits with 0; its first line of output is the reason when it does not.
+def by_command(command: str, *, timeout: float = 10.0) -> Eligible:
+    """Make a condition that holds while a shell command exits with status 0.
+
+    If it exits with another status, the first line of its output is the reason.
 
     >>> by_command("echo on battery; exit 1")()
     'on battery'
     """
 
-    def ask() -> bool | str:
+    def check() -> bool | str:
         try:
-            done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=seconds, check=False)
+            done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
-            return f"`{command}` did not answer within {seconds:g} s"
-        said = (done.stdout.strip() or done.stderr.strip()).splitlines()
-        return True if done.returncode == 0 else (said[0] if said else f"`{command}` said no ({done.returncode})")
+            return f"`{command}` did not finish within {timeout:g} s"
+        lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+        reason = lines[0] if lines else f"`{command}` exited with status {done.returncode}"
+        return True if done.returncode == 0 else reason
 
-    return ask
-
-
-class Hours(NamedTuple):
-    """A part of the day, which may go over midnight."""
-
-    start: time
-    end: time
-
-    def hold(self, moment: time) -> bool:
-        """Whether a moment is in it."""
-        if self.start <= self.end:
-            return self.start <= moment < self.end
-        return moment >= self.start or moment < self.end
+    return check
 
 
-def by_hours(text: str, *, now: Callable[[], datetime] = datetime.now) -> Eligible:
-    """Eligible within hours of the day, such as "22:00-06:00".
+def by_hours(hours: str, *, now: Callable[[], datetime] = datetime.now) -> Eligible:
+    """Make a condition that holds at some hours of the day, such as "22:00-06:00".
+
+    The end is excluded, and the hours may span midnight.
 
     >>> by_hours("22:00-06:00", now=lambda: datetime(2026, 1, 1, 23, 30))()
     True
     """
-    start, _, end = text.partition("-")
+    first, _, last = hours.partition("-")
     try:
-        hours = Hours(time.fromisoformat(start.strip()), time.fromisoformat(end.strip()))
+        start, end = time.fromisoformat(first.strip()), time.fromisoformat(last.strip())
     except ValueError:
-        raise ConfigError(f"hours={text!r}: expected START-END such as 22:00-06:00") from None
-    return lambda: hours.hold(now().time()) or f"outside its hours {text}"
+        raise ConfigError(f"hours={hours!r}: expected START-END such as 22:00-06:00") from None
+
+    def check() -> bool | str:
+        moment = now().time()
+        inside = start <= moment < end if start <= end else moment >= start or moment < end
+        return inside or f"outside its hours {hours}"
+
+    return check
 
 
 def all_of(*conditions: Eligible) -> Eligible:
-    """Eligible when every condition holds; the first that does not is the reason."""
+    """Make a condition that holds if all of the given ones hold; the first that does not gives the reason."""
 
-    def ask() -> bool | str:
-        answers = (condition() for condition in conditions)
-        return next((answer for answer in answers if answer is not True), True)
+    def check() -> bool | str:
+        results = (condition() for condition in conditions)
+        return next((result for result in results if result is not True), True)
 
-    return ask
+    return check

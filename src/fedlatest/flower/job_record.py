@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.errors import RunFolderError
 from fedlatest.flower.recorded_availability import attendance_table
-from fedlatest.flower.round_outcome import Tally
+from fedlatest.flower.round_outcome import RoundOutcome
 from fedlatest.ledger import Ledger
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.clients import assumption_of_table, clients_of_table, pack_table
@@ -53,11 +53,11 @@ class JobRecord:
         """Whether the ledger's round has been evaluated."""
         return any(row.round == self.ledger.round for row in self.folder.metrics().rows)
 
-    def add(self, tally: Tally | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
+    def add(self, outcome: RoundOutcome | None, test: Mapping[str, float], train: Mapping[str, float]) -> Row:
         """Append an evaluation to metrics.csv.
 
         Args:
-            tally: The outcome of the round before the evaluation; None before the first round.
+            outcome: The outcome of the round before the evaluation; None before the first round.
             test: Metrics on test data, by the names that the app uses; a missing one is recorded as NaN.
             train: Metrics on training data.
 
@@ -75,10 +75,10 @@ class JobRecord:
             test_loss=_first(test, ("test_loss", "loss", "eval_loss")),
             test_accuracy=_first(test, ("test_accuracy", "accuracy", "acc", "eval_acc")),
         )
-        if tally is not None and members:
+        if outcome is not None and members:
             row = row._replace(
                 num_available=self._num_available(round - 1),
-                cohort_size=len(tally.taken),
+                cohort_size=len(outcome.accepted),
                 mean_staleness=float(np.mean(staleness)),
                 max_staleness=max(staleness),
             )

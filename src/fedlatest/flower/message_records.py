@@ -1,6 +1,7 @@
-"""Our messages as Flower carries them: a header in a ConfigRecord, the model or the vector in an ArrayRecord.
+"""Conversion between the ledger's messages, NumPy arrays and Flower's records.
 
-The model travels under the key that Flower's own apps use, so that their training functions find it.
+A message has a text header in a ConfigRecord, and a model or an upload in an ArrayRecord. The model uses the record
+name of Flower's own apps, so their training functions find it.
 """
 
 from typing import Any
@@ -14,16 +15,23 @@ from fedlatest.ledger import Instruction, Reply, decode_instruction, decode_repl
 from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.job_config import Arrays
 
-OURS, MODEL, CONFIG, VECTOR = "fedlatest", "arrays", "config", "vector"
-METRICS, NUM_EXAMPLES, ROUND = "metrics", "num-examples", "server-round"
-NUMPY_HEADER = 4096  # bytes that a saved array may have beside its numbers
+# Names of records and of their entries. All but PROTOCOL and VECTOR are those of Flower's own apps.
+PROTOCOL, VECTOR, MODEL, CONFIG, METRICS = "fedlatest", "vector", "arrays", "config", "metrics"
+NUM_EXAMPLES, ROUND = "num-examples", "server-round"
+MAX_NUMPY_HEADER = 4096  # bytes that a saved array may have in addition to its numbers
 
 
-def instruct(
+def instruction_records(
     instruction: Instruction, *, model: ArrayRecord | None = None, config: ConfigRecord | None = None
 ) -> RecordDict:
-    """An instruction, with the model where it is to train."""
-    records = RecordDict({OURS: ConfigRecord({"header": encode(instruction)})})
+    """Return the content of a message with an instruction.
+
+    Args:
+        instruction: What the client is asked to do.
+        model: The model, if the client is asked to train.
+        config: Values for the user's training function.
+    """
+    records = RecordDict({PROTOCOL: ConfigRecord({"header": encode(instruction)})})
     if model is not None:
         records[MODEL] = model
     records[CONFIG] = config if config is not None else ConfigRecord()
@@ -31,46 +39,51 @@ def instruct(
 
 
 def read_instruction(message: Message) -> Instruction | None:
-    """The instruction in a message; None for a message that is not ours."""
+    """Return the instruction in a message, or None if the message does not come from fedlatest."""
     header = _header(message)
     return None if header is None else decode_instruction(header)
 
 
-def reply_with(reply: Reply, message: Message) -> Message:
-    """A reply as the answer to a message."""
-    records = RecordDict({OURS: ConfigRecord({"header": encode(reply)})})
+def reply_message(reply: Reply, message: Message) -> Message:
+    """Return the message that answers `message` with a reply."""
+    records = RecordDict({PROTOCOL: ConfigRecord({"header": encode(reply)})})
     if reply.upload is not None:
         records[VECTOR] = ArrayRecord({VECTOR: Array(np.ascontiguousarray(reply.upload, UPLOAD_DTYPE))})
     return Message(records, reply_to=message)
 
 
 def read_reply(message: Message, *, size: int) -> Reply:
-    """The reply in a message; what is larger than `size` numbers can be is not even looked into."""
+    """Return the reply in a message.
+
+    Raises:
+        ProtocolError: The message is not a valid reply, or its vector is longer than `size` numbers; a longer vector
+            is not decoded.
+    """
     header = _header(message)
     if header is None:
-        raise ProtocolError("the reply is not one of ours: is the client wrapped with fedlatest.flower?")
+        raise ProtocolError("the reply does not come from fedlatest: is the client app wrapped with fedlatest.flower?")
     return decode_reply(header, _vector(message, size))
 
 
 def to_record(arrays: Arrays) -> ArrayRecord:
-    """Arrays as Flower carries them."""
+    """Convert named NumPy arrays to Flower's ArrayRecord."""
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
 def from_record(record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-    """Flower's arrays as NumPy's."""
+    """Convert Flower's ArrayRecord to named NumPy arrays."""
     return {name: array.numpy() for name, array in record.items()}
 
 
 def metrics_of(message: Message) -> dict[str, float]:
-    """The numbers in a reply's first MetricRecord."""
+    """Return the numbers in the first MetricRecord of a message."""
     records = [record for record in message.content.values() if isinstance(record, MetricRecord)]
     found = dict(records[0]) if records else {}
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _header(message: Message) -> str | None:
-    record = message.content.get(OURS) if message.has_content() else None
+    record = message.content.get(PROTOCOL) if message.has_content() else None
     if not isinstance(record, ConfigRecord):
         return None
     header = record.get("header")
@@ -84,9 +97,9 @@ def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
     array = record.get(VECTOR) if isinstance(record, ArrayRecord) else None
     if array is None or len(record) != 1 or array.stype != "numpy.ndarray":
         raise ProtocolError("its vector is not one NumPy array")
-    if len(array.data) > size * UPLOAD_DTYPE.itemsize + NUMPY_HEADER:
+    if len(array.data) > size * UPLOAD_DTYPE.itemsize + MAX_NUMPY_HEADER:
         raise ProtocolError(f"its vector has {len(array.data)} bytes, more than {size} numbers take")
     try:
         return array.numpy()
-    except Exception as error:  # whatever a stranger's bytes make of NumPy's reader, a claim beyond all memory included
+    except Exception as error:  # NumPy may raise anything on forged bytes, also MemoryError
         raise ProtocolError(f"its vector cannot be read ({error})") from None

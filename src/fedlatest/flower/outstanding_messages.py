@@ -1,4 +1,4 @@
-"""What is under way on Flower's grid: who is here, which messages are out, and what came back."""
+"""The messages that the server has sent and that have not been answered, and the nodes they were sent to."""
 
 import hashlib
 import logging
@@ -15,153 +15,183 @@ from flwr.serverapp import Grid
 from fedlatest.errors import DeploymentError
 
 log = logging.getLogger("flwr")
-KEY = "key-"  # what the name of a client begins with that is known by its registered key
-UNREADABLE = (ValueError, KeyError, TypeError, IndexError)  # what a forged body makes Flower's reader raise
-PULLED_AT_ONCE = 256 * 2**20  # bytes of uploads that are in memory at a time
+KEY_PREFIX = "key-"  # starts the id of a client that is identified by its registered key
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError)  # what Flower raises when it reads a forged message body
+MAX_PULLED_BYTES = 256 * 2**20  # bytes of uploads held in memory at a time
 
 
-class Call(NamedTuple):
-    """A message that is out."""
+class OutstandingMessage(NamedTuple):
+    """A message that was sent to a node and has not been answered."""
 
     kind: Literal["hello", "train", "rebase", "evaluate"]
     node: int
-    client: str
+    client: str  # empty for a "hello" to a node without a registered key
     round: int
-    sent: float
+    sent: float  # time
 
 
 @dataclass
-class Switchboard:
-    """Sends and fetches messages; knows nodes by their ids of the moment, clients by their lasting names."""
+class OutstandingMessages:
+    """Sends messages through Flower's grid and receives the replies.
+
+    Flower addresses nodes by ids that change when a node restarts. This class maps them to clients, whose ids do not
+    change.
+
+    Args:
+        grid: Flower's connection to the nodes.
+        message_ttl: Seconds after which an unanswered message is dropped.
+        upload_bytes: Size of one upload; limits how many replies are fetched at a time.
+        clock: Returns the time in seconds.
+    """
 
     grid: Grid
-    patience: float  # seconds after which a message is given up
+    message_ttl: float
     upload_bytes: int
     clock: Callable[[], float] = time.monotonic
     clients: dict[int, str] = field(default_factory=dict)  # node id -> client
-    names: dict[str, str] = field(default_factory=dict)  # client -> what people call it
-    online: set[int] = field(default_factory=set)
-    out: dict[str, Call] = field(default_factory=dict)  # message id -> call
-    seconds: float = 0.0  # spent waiting for Flower
-    careful: bool = False  # fetch replies one by one: one was unreadable, and took others with it
-    snubbed: dict[int, float] = field(default_factory=dict)  # node id -> when it may be greeted again
+    display_names: dict[str, str] = field(default_factory=dict)  # client -> name under which its key is registered
+    online: set[int] = field(default_factory=set)  # node ids
+    outstanding: dict[str, OutstandingMessage] = field(default_factory=dict)  # by message id
+    flower_seconds: float = 0.0  # time spent in calls to Flower
+    one_at_a_time: bool = False  # fetch replies one by one, because an unreadable one made others of its batch fail
+    ignored_until: dict[int, float] = field(default_factory=dict)  # node id -> time of the next "hello"
 
-    def roll_call(self) -> list[tuple[int, str]]:
-        """Look who is online; the nodes that have not said yet who they are, with what their key says."""
-        with self._flower("say who is online"):
+    def refresh_nodes(self) -> list[tuple[int, str]]:
+        """Update the set of online nodes.
+
+        Returns:
+            The nodes that are not identified yet and should be sent a "hello", each with the client id that follows
+            from its registered key, or "" without one.
+        """
+        with self._calling_flower("list the online nodes"):
             nodes = list(self.grid.get_nodes())
         self.online = {node.node_id for node in nodes}
-        asked = {call.node for call in self.out.values() if call.kind == "hello"}
+        greeted = {message.node for message in self.outstanding.values() if message.kind == "hello"}
         unknown = []
         for node in nodes:
-            key = _identity(node)
+            key = _client_of_key(node)
             if key:
-                self.names[key] = node.name
-            snubbed = self.clock() < self.snubbed.get(node.node_id, 0.0)
-            if node.node_id not in self.clients and node.node_id not in asked and not snubbed:
+                self.display_names[key] = node.name
+            ignored = self.clock() < self.ignored_until.get(node.node_id, 0.0)
+            if node.node_id not in self.clients and node.node_id not in greeted and not ignored:
                 unknown.append((node.node_id, key))
         return unknown
 
-    def here(self) -> dict[str, int]:
-        """Clients whose node is online, each with its node; of two nodes of one client, the one met last."""
+    def available(self) -> dict[str, int]:
+        """Return the clients whose node is online, with the node; the newest one if a client has two nodes."""
         return {client: node for node, client in self.clients.items() if node in self.online}
 
     def busy(self) -> set[str]:
-        """Clients that have not answered yet."""
-        return {call.client for call in self.out.values() if call.client}
+        """Return the clients that have an outstanding message."""
+        return {message.client for message in self.outstanding.values() if message.client}
 
-    def at_work(self, round: int) -> list[Call]:
-        """What nodes that are online were asked in a round and have not answered; who has gone is not waited for."""
-        asked = [call for call in self.out.values() if call.round == round and call.kind in ("train", "rebase")]
-        return [call for call in asked if call.node in self.online]
+    def awaited(self, round: int) -> list[OutstandingMessage]:
+        """Return the outstanding messages of a round, without those to nodes that are offline."""
+        return [
+            message
+            for message in self.outstanding.values()
+            if message.round == round and message.kind in ("train", "rebase") and message.node in self.online
+        ]
 
-    def meet(self, node: int, client: str) -> None:
-        """A node has said who it is; what its client was asked at another node went with that node."""
-        other = self.here().get(client, node)
+    def identify(self, node: int, client: str) -> None:
+        """Record which client a node is, and drop messages to other nodes of that client."""
+        other = self.available().get(client, node)
         if other != node:
             log.warning(
-                "fedlatest: %s is at two nodes, %s and %s; unless it was just restarted, two machines share its name "
-                "or a copy of its state folder, and will undo each other's work", self.name(client), other, node,
+                "fedlatest: client %s is connected from two nodes, %s and %s. Unless it has just been restarted, two "
+                "machines use the same name or a copy of the same state folder; give each its own",
+                self.display_name(client), other, node,
             )  # fmt: skip
-        self.out = {key: call for key, call in self.out.items() if call.client != client or call.node == node}
-        self.clients.pop(node, None)  # of two nodes, the one met last counts
+        self.outstanding = {
+            key: message
+            for key, message in self.outstanding.items()
+            if message.client != client or message.node == node
+        }
+        self.clients.pop(node, None)  # insert it last: `available` prefers the newest node of a client
         self.clients[node] = client
 
     def forget(self, client: str) -> None:
-        """Greet a client's nodes anew, should they come back."""
+        """Forget the nodes of a client, so that they are sent a new "hello"."""
         self.clients = {node: known for node, known in self.clients.items() if known != client}
 
-    def drop(self, kind: str) -> None:
-        """Do not wait any longer for messages of a kind."""
-        self.out = {key: call for key, call in self.out.items() if call.kind != kind}
+    def ignore(self, node: int, seconds: float) -> None:
+        """Send no "hello" to a node for some time, because it could not be identified."""
+        self.ignored_until[node] = self.clock() + seconds
 
-    def snub(self, node: int, seconds: float) -> None:
-        """Do not greet a node for a while: it could not say who it is."""
-        self.snubbed[node] = self.clock() + seconds
+    def display_name(self, client: str) -> str:
+        """Return the name of a client for people: the name of its registered key, or its id."""
+        return self.display_names.get(client, client)
 
-    def name(self, client: str) -> str:
-        """What people call a client."""
-        return self.names.get(client, client)
-
-    def send(self, calls: list[tuple[Call, RecordDict]]) -> list[Call]:
-        """Send messages; those that Flower did not take are returned."""
-        refused = []
-        for call, content in calls:
-            kind = MessageType.EVALUATE if call.kind == "evaluate" else MessageType.TRAIN
-            message = Message(content, call.node, kind, ttl=self.patience, group_id=str(call.round))
-            with self._flower("take a message"):
-                [identifier] = list(self.grid.push_messages([message])) or [""]
+    def send(self, messages: list[tuple[OutstandingMessage, RecordDict]]) -> list[OutstandingMessage]:
+        """Send messages and return those that Flower did not accept."""
+        rejected = []
+        for message, content in messages:
+            kind = MessageType.EVALUATE if message.kind == "evaluate" else MessageType.TRAIN
+            outgoing = Message(content, message.node, kind, ttl=self.message_ttl, group_id=str(message.round))
+            with self._calling_flower("accept a message"):
+                [identifier] = list(self.grid.push_messages([outgoing])) or [""]
             if identifier:
-                self.out[identifier] = call
+                self.outstanding[identifier] = message
             else:
-                refused.append(call)
-        return refused
+                rejected.append(message)
+        return rejected
 
-    def fetch(self) -> Iterator[tuple[Call, Message]]:
-        """What has come back since the last time, a few messages at a time."""
-        at_once = 1 if self.careful else max(1, PULLED_AT_ONCE // max(1, self.upload_bytes))
-        waiting = list(self.out)
-        for start in range(0, len(waiting), at_once):
-            for message in self._pull(waiting[start : start + at_once]):
-                call = self.out.pop(message.metadata.reply_to_message_id, None)
-                if call is not None:
-                    yield call, message
+    def receive(self) -> Iterator[tuple[OutstandingMessage, Message]]:
+        """Yield the replies that have arrived, each with the message that it answers."""
+        batch = 1 if self.one_at_a_time else max(1, MAX_PULLED_BYTES // max(1, self.upload_bytes))
+        waiting = list(self.outstanding)
+        for start in range(0, len(waiting), batch):
+            for reply in self._pull(waiting[start : start + batch]):
+                message = self.outstanding.pop(reply.metadata.reply_to_message_id, None)
+                if message is not None:
+                    yield message, reply
+
+    def drop(self, kind: str) -> None:
+        """Stop waiting for replies to messages of a kind."""
+        self.outstanding = {key: message for key, message in self.outstanding.items() if message.kind != kind}
+
+    def drop_expired(self) -> list[OutstandingMessage]:
+        """Stop waiting for messages that are older than `message_ttl`, and return them."""
+        now = self.clock()
+        expired = {key: message for key, message in self.outstanding.items() if now - message.sent > self.message_ttl}
+        for key in expired:
+            del self.outstanding[key]
+        return list(expired.values())
 
     def _pull(self, identifiers: list[str]) -> list[Message]:
-        """The replies to some messages; one that Flower itself cannot read is lost, and others with it only once."""
+        """Return the replies to some messages.
+
+        If Flower cannot read one of them, the whole batch is lost; from then on replies are fetched one at a time.
+        """
         try:
-            with self._flower("hand over replies"):
+            with self._calling_flower("return replies"):
                 return list(self.grid.pull_messages(identifiers))
         except DeploymentError as error:
             if not isinstance(error.__cause__, UNREADABLE):
                 raise
-            about = ", ".join(sorted({self.name(self.out[key].client) for key in identifiers}))
-            log.warning("fedlatest: refused a reply that Flower cannot read (from %s): %r", about, error.__cause__)
-            self.careful = True
+            clients = ", ".join(sorted({self.display_name(self.outstanding[key].client) for key in identifiers}))
+            log.warning("fedlatest: refused a reply that Flower cannot read (from %s): %r", clients, error.__cause__)
+            self.one_at_a_time = True
             return []
 
     @contextmanager
-    def _flower(self, what: str) -> Iterator[None]:
-        """Flower tries again by itself for a while; when it gives up, so do we, in words that say what to do."""
+    def _calling_flower(self, what: str) -> Iterator[None]:
+        """Count the time of a call to Flower and explain its failure; Flower has then retried for some time."""
         began = self.clock()
         try:
             yield
         except Exception as error:
             raise DeploymentError(
-                f"the SuperLink did not {what} ({type(error).__name__}: {error}); every closed round is kept, and a "
-                "new run with the same job folder goes on"
+                f"the SuperLink did not {what} ({type(error).__name__}: {error}); all closed rounds are saved, and a "
+                "new run with the same job folder continues the job"
             ) from error
         finally:
-            self.seconds += self.clock() - began
-
-    def give_up(self) -> list[Call]:
-        """Forget what has been out for too long; it will not come back any more."""
-        late = {key: call for key, call in self.out.items() if self.clock() - call.sent > self.patience}
-        for key in late:
-            del self.out[key]
-        return list(late.values())
+            self.flower_seconds += self.clock() - began
 
 
-def _identity(node: NodeInfo) -> str:
-    """Who a node is by its key; nothing for a node without a name, which may have made its key up at its start."""
-    return f"{KEY}{hashlib.sha256(node.public_key).hexdigest()[:16]}" if node.public_key and node.name else ""
+def _client_of_key(node: NodeInfo) -> str:
+    """Return the client id that follows from a registered key.
+
+    A node without a registered name has no such id: it may have generated its key when it started.
+    """
+    return f"{KEY_PREFIX}{hashlib.sha256(node.public_key).hexdigest()[:16]}" if node.public_key and node.name else ""

@@ -1,4 +1,4 @@
-"""Who was here in which round, as a table and as a trace that the simulator replays."""
+"""The availability that a job has recorded, as a table and as a trace that the simulator can replay."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from fedlatest.ledger.database import Database
 
 
 def attendance_table(database: Database, *, took_part: bool = False) -> npt.NDArray[np.bool_]:
-    """[rounds, clients] who was here, or who took part; clients by number."""
+    """Return which clients were available, or which took part, as an array [rounds, clients] by client number."""
     [(rounds,)] = database.rows("SELECT round FROM state")
     [(num_clients,)] = database.rows("SELECT COALESCE(MAX(number), -1) + 1 FROM clients")
     table = np.zeros((rounds, num_clients), bool)
@@ -22,24 +22,39 @@ def attendance_table(database: Database, *, took_part: bool = False) -> npt.NDAr
     return table
 
 
-def write_attendance(ledger: Path, path: Path, *, seconds: bool = False) -> int:
-    """Write a job's attendance as a trace; in rounds, or in seconds since its first round. How many clients it has."""
+def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
+    """Write the recorded availability of a job as a trace.
+
+    Args:
+        ledger: The ledger file of the job.
+        path: The CSV file to write.
+        seconds: Write times in seconds since the start of the first round, instead of rounds.
+
+    Returns:
+        The number of clients.
+
+    Raises:
+        LedgerError: No client was available in any round, or the file cannot be written.
+    """
     database = Database.open(ledger)
     try:
-        here = attendance_table(database)
-        times = [time for (time,) in database.rows("SELECT time FROM rounds ORDER BY round")]
+        available = attendance_table(database)
+        closed = [time for (time,) in database.rows("SELECT time FROM rounds ORDER BY round")]
     finally:
         database.close()
-    if not here.any():
-        raise LedgerError(f"{ledger}: nobody was here in any round yet")
+    if not available.any():
+        raise LedgerError(f"{ledger}: no client has been available in any round yet")
     try:
-        write_table(path, here, moments=_moments(times) if seconds else None)
+        write_table(path, available, moments=_round_boundaries(closed) if seconds else None)
     except OSError as error:
-        raise LedgerError(f"{path}: could not be written ({error.strerror})") from error
-    return here.shape[1]
+        raise LedgerError(f"{path}: cannot be written ({error.strerror})") from error
+    return available.shape[1]
 
 
-def _moments(times: list[float]) -> list[float]:
-    """When each round began, from when each was closed; the first is taken to have lasted as long as the second."""
-    first = times[1] - times[0] if len(times) > 1 else 1.0
-    return [0.0, *(round(time - times[0] + first, 3) for time in times)]
+def _round_boundaries(closed: list[float]) -> list[float]:
+    """Return when each round started, and when the last one ended, from the times at which rounds were closed.
+
+    The first round is assumed to have lasted as long as the second.
+    """
+    first = closed[1] - closed[0] if len(closed) > 1 else 1.0
+    return [0.0, *(round(time - closed[0] + first, 3) for time in closed)]

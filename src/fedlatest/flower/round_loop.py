@@ -1,7 +1,10 @@
-"""The round loop of a deployment: whoever is here is asked, whoever answers in time counts, and nobody is waited for.
+"""The round loop of a deployment.
 
-a round:  look who is here; hand the longest absent a ticket; gather what comes back before the deadline;
-          merge and commit; evaluate
+A round:
+1. find the available clients, and send a "hello" to nodes that are not identified yet;
+2. let the algorithm select the cohort, issue a ticket to each of its clients, and send them the model;
+3. collect replies until all have answered or the deadline has passed;
+4. merge, and commit the round to the ledger.
 """
 
 import logging
@@ -10,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -22,13 +25,13 @@ from fedlatest.flower.message_records import (
     MODEL,
     NUM_EXAMPLES,
     ROUND,
-    instruct,
+    instruction_records,
     metrics_of,
     read_reply,
     to_record,
 )
-from fedlatest.flower.outstanding_messages import KEY, Call, Switchboard
-from fedlatest.flower.round_outcome import Journal, Tally, mean_metrics
+from fedlatest.flower.outstanding_messages import KEY_PREFIX, OutstandingMessage, OutstandingMessages
+from fedlatest.flower.round_outcome import EventLog, RoundOutcome, mean_metrics
 from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.messages import LEAVING
@@ -37,284 +40,337 @@ log = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How long things may take, in seconds."""
+class Timeouts:
+    """Timeouts of a deployment, in seconds.
+
+    Args:
+        deadline: A round is closed after this time, with the replies that have arrived.
+        late_reply: A reply is accepted into a later round if it arrives within this time; 2 * deadline by default.
+        poll: Time between two checks for replies.
+        expire: A client that has not been online for this time is removed from the job, together with its update;
+            never by default.
+    """
 
     deadline: float = 60.0
-    """A round is closed after so long, whoever has answered."""
-    patience: float | None = None
-    """An answer is still taken, into a later round, for so long; twice the deadline if not said."""
+    late_reply: float | None = None
     poll: float = 1.0
     expire: float | None = None
-    """A client that was not heard of for so long is removed, and its update with it."""
 
     def __post_init__(self) -> None:
-        for name in ("deadline", "patience", "poll", "expire"):
+        for name in ("deadline", "late_reply", "poll", "expire"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name}={value}: must be a number of seconds above 0")
 
     @property
-    def give_up(self) -> float:
-        """When a message is given up."""
-        return 2 * self.deadline if self.patience is None else self.patience
+    def message_ttl(self) -> float:
+        """Time after which the server stops waiting for the reply to a message."""
+        return 2 * self.deadline if self.late_reply is None else self.late_reply
 
 
 class RoundLoop:
-    """Plays rounds on a grid; the ledger says which one is next."""
+    """Runs rounds; the ledger knows the number of the next one.
+
+    Args:
+        messages: The connection to the nodes.
+        ledger: The ledger of the job.
+        algorithm: Selects the cohort and merges the updates.
+        events: The event log of the job.
+        cohort_size: Number of clients asked to train in a round (K in the paper).
+        timeouts: Deadline of a round and other timeouts.
+        train_config: Values for the clients' training functions.
+        clock: Returns the time in seconds.
+        sleep: Waits for some seconds.
+    """
 
     def __init__(
         self,
-        board: Switchboard,
+        messages: OutstandingMessages,
         ledger: Ledger,
         algorithm: Algorithm,
-        journal: Journal,
+        events: EventLog,
         *,
         cohort_size: int,
-        pace: Pace,
+        timeouts: Timeouts,
         train_config: ConfigRecord | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.board, self.ledger, self.algorithm, self.journal = board, ledger, algorithm, journal
-        self.cohort_size, self.pace, self.train_config = cohort_size, pace, train_config
+        self.messages, self.ledger, self.algorithm, self.events = messages, ledger, algorithm, events
+        self.cohort_size, self.timeouts, self.train_config = cohort_size, timeouts, train_config
         self.clock, self.sleep = clock, sleep
         self.arrays = ledger.arrays()
-        self.tally = Tally()  # of the round that is open
-        self._began = clock()
+        self.outcome = RoundOutcome()  # of the open round
+        self._started = clock()
         self._cannot_rebase: set[str] = set()
         self._leaving: set[str] = set()
 
     @property
     def model(self) -> dict[str, npt.NDArray[Any]]:
-        """The model as it stands."""
+        """The current model, by the names of its arrays."""
         return model_of(self.ledger, self.arrays)
 
-    def wait_for(self, num_clients: int, *, seconds: float) -> None:
-        """Let clients come before the first round: until so many are here, or for so long."""
-        end = self.clock() + seconds
+    def wait_for_clients(self, num_clients: int, *, timeout: float) -> None:
+        """Wait until `num_clients` clients are available; log a warning if they are not before the timeout."""
+        end = self.clock() + timeout
         while True:
-            self._look_around()
-            found = len(self._members_here())
+            self._poll_nodes()
+            found = len(self._available_members())
             if found >= num_clients:
                 return
             if self.clock() >= end:
-                log.warning("fedlatest: %s of %s clients are here after %.0f s; going on", found, num_clients, seconds)
+                log.warning(
+                    "fedlatest: only %s of %s clients are available after %.0f s; starting with them",
+                    found, num_clients, timeout,
+                )  # fmt: skip
                 return
-            self.sleep(self.pace.poll)
+            self.sleep(self.timeouts.poll)
 
-    def play_round(self) -> Tally:
-        """One round, committed when this returns."""
-        tally, began, round = self.tally, self.clock(), self.ledger.round
-        self.journal.note("round", round=round)
+    def run_round(self) -> RoundOutcome:
+        """Run one round and commit it to the ledger."""
+        outcome, began, round = self.outcome, self.clock(), self.ledger.round
+        self.events.write("round", round=round)
         record = to_record(self.model)
         while True:
-            self._look_around()
-            with self._own():
-                self._ask(record)
-            # If all whom it asked failed or declined, a round waits for others: it must not rush on with nobody.
-            if (tally.fruitful and not self.board.at_work(round)) or self.clock() - began >= self.pace.deadline:
+            self._poll_nodes()
+            with self._measuring_own_time():
+                self._fill_cohort(record)
+            # If all clients that were asked failed or declined, the round waits for others until its deadline.
+            complete = outcome.has_upload and not self.messages.awaited(round)
+            if complete or self.clock() - began >= self.timeouts.deadline:
                 break
-            self.sleep(self.pace.poll)
-        self._close(began)
-        self._expire()
-        return tally
+            self.sleep(self.timeouts.poll)
+        self._close_round(began)
+        self._expire_clients()
+        return outcome
 
     def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float]:
-        """The model on the nodes that are here and not at work: means of their metrics by their numbers of examples."""
-        record, round, began = to_record(self.model), self.ledger.round, self.clock()
-        content = RecordDict({MODEL: record, CONFIG: ConfigRecord({**(config or {}), ROUND: round})})
-        busy = self.board.busy()
-        here = [(client, node) for client, node in self.board.here().items() if client not in busy]
-        self.board.send([(Call("evaluate", node, client, round, began), content) for client, node in here])
-        measured = []
-        while any(call.kind == "evaluate" for call in self.board.out.values()):
-            for call, message in self.board.fetch():
-                if call.kind != "evaluate":
-                    self._hear(call, message)
-                elif not message.has_error():
-                    metrics = metrics_of(message)
-                    measured.append((metrics.pop(NUM_EXAMPLES, 0.0), metrics))
-            if self.clock() - began >= self.pace.deadline:
-                self.board.drop("evaluate")
-            self.sleep(self.pace.poll)
-        return mean_metrics(measured)
+        """Evaluate the model on the available clients that are not busy.
 
-    # Looking and asking
+        Returns:
+            The mean of each metric, weighted by the clients' numbers of examples.
+        """
+        round, began, busy = self.ledger.round, self.clock(), self.messages.busy()
+        config = ConfigRecord({**(config or {}), ROUND: round})
+        content = RecordDict({MODEL: to_record(self.model), CONFIG: config})
+        idle = [(client, node) for client, node in self.messages.available().items() if client not in busy]
+        self.messages.send(
+            [(OutstandingMessage("evaluate", node, client, round, began), content) for client, node in idle]
+        )
+        measurements = []
+        while any(message.kind == "evaluate" for message in self.messages.outstanding.values()):
+            for message, reply in self.messages.receive():
+                if message.kind != "evaluate":
+                    self._handle_reply(message, reply)
+                elif not reply.has_error():
+                    metrics = metrics_of(reply)
+                    measurements.append((metrics.pop(NUM_EXAMPLES, 0.0), metrics))
+            if self.clock() - began >= self.timeouts.deadline:
+                self.messages.drop("evaluate")
+            self.sleep(self.timeouts.poll)
+        return mean_metrics(measurements)
 
-    def _look_around(self) -> None:
-        """Who is here, what has come back, and a hello to nodes that are new."""
-        unknown = self.board.roll_call()
-        hellos = [
-            (Call("hello", node, key, self.ledger.round, self.clock()), instruct(self.ledger.instruction(key, "hello")))
-            for node, key in unknown
-        ]
-        self.board.send(hellos)
-        for call, message in self.board.fetch():
-            with self._own():
-                self._hear(call, message)
-        for call in self.board.give_up():
-            log.info("fedlatest: %s did not answer", self.board.name(call.client) or f"node {call.node}")
+    # Step 1: available clients
 
-    @contextmanager
-    def _own(self) -> Iterator[None]:
-        """Count the seconds of our own code in a round, without those that Flower takes."""
-        began, flower, tally = self.clock(), self.board.seconds, self.tally
-        yield
-        tally.own_seconds += self.clock() - began - (self.board.seconds - flower)
+    def _poll_nodes(self) -> None:
+        """Update which nodes are online, send a "hello" to new ones, and handle the replies that have arrived."""
+        now, round = self.clock(), self.ledger.round
+        self.messages.send(
+            [
+                (
+                    OutstandingMessage("hello", node, client, round, now),
+                    instruction_records(self.ledger.instruction(client, "hello")),
+                )
+                for node, client in self.messages.refresh_nodes()
+            ]
+        )
+        for message, reply in self.messages.receive():
+            with self._measuring_own_time():
+                self._handle_reply(message, reply)
+        for message in self.messages.drop_expired():
+            name = self.messages.display_name(message.client) or f"node {message.node}"
+            log.info("fedlatest: %s did not reply in time", name)
 
-    def _members_here(self) -> set[str]:
-        here = self.board.here()
-        return {member.id for member in self.ledger.clients() if member.id in here}
+    def _available_members(self) -> set[str]:
+        available = self.messages.available()
+        return {member.id for member in self.ledger.clients() if member.id in available}
 
-    def _ask(self, model: ArrayRecord) -> None:
-        """Hand out the places in the cohort that are free."""
-        tally = self.tally
-        here = self._members_here() - self.board.busy() - tally.settled
-        working = [call for call in self.board.at_work(self.ledger.round) if call.kind == "train"]
-        room = self.cohort_size - len(working) - len(tally.taken)
-        chosen = select(self.algorithm, self.ledger, self.arrays, here, cohort_size=room) if room > 0 else []
-        if chosen:
-            self._send("train", chosen, model)
-            tally.asked += chosen
-            self.journal.note("asked", round=self.ledger.round, clients=[self.board.name(client) for client in chosen])
-        again = self._to_recall(here - {*chosen, *tally.recalled})
-        if again:
-            self._send("rebase", again, None)
-            tally.recalled += again
+    # Step 2: the cohort
 
-    def _to_recall(self, clients: set[str]) -> list[str]:
-        """Clients of an earlier epoch, whose last values can be sent again without training, and those that leave."""
+    def _fill_cohort(self, model: ArrayRecord) -> None:
+        """Ask clients to train until the cohort is full, and others to send their stored update again."""
+        outcome = self.outcome
+        available = self._available_members() - self.messages.busy() - outcome.not_to_ask
+        training = [message for message in self.messages.awaited(self.ledger.round) if message.kind == "train"]
+        room = self.cohort_size - len(training) - len(outcome.accepted)
+        cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
+        if cohort:
+            self._send_instructions("train", cohort, model)
+            outcome.asked += cohort
+            names = [self.messages.display_name(client) for client in cohort]
+            self.events.write("asked", round=self.ledger.round, clients=names)
+        rebasing = self._clients_to_rebase(available - {*cohort, *outcome.rebase_asked})
+        if rebasing:
+            self._send_instructions("rebase", rebasing, None)
+            outcome.rebase_asked += rebasing
+
+    def _clients_to_rebase(self, clients: set[str]) -> list[str]:
+        """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
         leaving = clients & self._leaving
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
-        known = {member.id for member in self.ledger.clients() if member.applied is None}
-        return sorted(leaving | (clients & known) - self._cannot_rebase)
+        not_in_sum = {member.id for member in self.ledger.clients() if member.applied is None}
+        return sorted(leaving | (clients & not_in_sum) - self._cannot_rebase)
 
-    def _send(self, ask: Any, clients: list[str], model: ArrayRecord | None) -> None:
-        here, config = self.board.here(), ConfigRecord(dict(self.train_config or {}))
-        config[ROUND] = self.ledger.round + 1  # Flower counts from 1
-        instructions = self.ledger.issue(clients, ask)
-        calls = [
-            (
-                Call(ask, here[client], client, self.ledger.round, self.clock()),
-                instruct(instruction, model=model, config=config),
-            )
-            for client, instruction in instructions.items()
-        ]
-        for call in self.board.send(calls):
-            log.warning("fedlatest: Flower did not take a message to %s", self.board.name(call.client))
+    def _send_instructions(
+        self, ask: Literal["train", "rebase"], clients: list[str], model: ArrayRecord | None
+    ) -> None:
+        """Issue tickets durably, then send the instructions."""
+        nodes, round, now = self.messages.available(), self.ledger.round, self.clock()
+        config = ConfigRecord(dict(self.train_config or {}))
+        config[ROUND] = round + 1  # Flower counts rounds from 1
+        rejected = self.messages.send(
+            [
+                (
+                    OutstandingMessage(ask, nodes[client], client, round, now),
+                    instruction_records(instruction, model=model, config=config),
+                )
+                for client, instruction in self.ledger.issue(clients, ask).items()
+            ]
+        )
+        for message in rejected:
+            log.warning("fedlatest: Flower rejected a message to %s", self.messages.display_name(message.client))
 
-    # Hearing
+    # Step 3: replies
 
-    def _hear(self, call: Call, message: Message) -> None:
-        """Take a reply in; what came of it goes to the tally and, if somebody should know, to the journal."""
-        if call.kind == "evaluate":  # of an evaluation that is over
+    def _handle_reply(self, message: OutstandingMessage, reply: Message) -> None:
+        """Pass a reply to the ledger, add the result to the outcome of the round, and log what an operator needs."""
+        if message.kind == "evaluate":  # of an evaluation that has ended
             return
-        verdict = self._judge(call, message)
-        if call.kind == "hello":
-            if call.node not in self.board.clients:
-                self.board.snub(call.node, self.pace.deadline)
-        elif call.kind == "rebase":
-            self._count_rebase(call.client, verdict)
+        verdict = self._judge(message, reply)
+        if message.kind == "hello":
+            if message.node not in self.messages.clients:
+                self.messages.ignore(message.node, self.timeouts.deadline)
+        elif message.kind == "rebase":
+            self._count_rebase(message.client, verdict)
         else:
-            self._count(call, verdict)
+            self._count_training(message, verdict)
         if verdict.outcome not in ("accepted", "hello", "declined"):
-            who = self.board.name(self.board.clients.get(call.node, call.client)) or f"node {call.node}"
-            self.journal.note(verdict.outcome, round=self.ledger.round, client=who, why=verdict.why)
+            client = self.messages.clients.get(message.node, message.client)
+            name = self.messages.display_name(client) or f"node {message.node}"
+            self.events.write(verdict.outcome, round=self.ledger.round, client=name, why=verdict.why)
 
-    def _count(self, call: Call, verdict: Verdict) -> None:
-        tally = self.tally
-        groups = {"accepted": tally.taken, "left": tally.left, "declined": tally.declined, "refused": tally.refused}
-        groups.get(verdict.outcome, tally.failed).append(call.client)
-        if verdict.outcome == "accepted" and call.round < self.ledger.round:
-            tally.late.append(call.client)
+    def _judge(self, message: OutstandingMessage, reply: Message) -> Verdict:
+        """Decode a reply, check that it comes from the client that was asked, and pass it to the ledger."""
+        if reply.has_error():
+            if message.kind == "hello":
+                return Verdict("failed", f"no answer to a hello: {reply.error.reason}")
+            return Verdict("failed", f"{reply.error.reason} (code {reply.error.code})")
+        try:
+            decoded = read_reply(reply, size=self.ledger.layout.size)
+        except ProtocolError as error:
+            return Verdict("refused", str(error))
+        if decoded.client != message.client and (message.client or decoded.client.startswith(KEY_PREFIX)):
+            reason = f" ({decoded.why})" if decoded.why else ""
+            return Verdict("refused", f"it claims to be {decoded.client}{reason}")
+        if message.kind == "hello":
+            if decoded.kind not in ("hello", "ahead"):
+                return Verdict("failed", decoded.why)
+            self.messages.identify(message.node, decoded.client)
+            verdict = self.ledger.handle_hello(decoded)
+            if verdict.outcome == "hello" and decoded.why == LEAVING:
+                self._leaving.add(decoded.client)  # ask for its goodbye in this round
+            return verdict
+        verdict = self.ledger.handle_reply(decoded)
+        if verdict.outcome == "accepted" and decoded.trained:
+            self.outcome.measurements.append((decoded.weight, decoded.metrics))
+        return verdict
+
+    def _count_training(self, message: OutstandingMessage, verdict: Verdict) -> None:
+        outcome = self.outcome
+        lists = {
+            "accepted": outcome.accepted,
+            "left": outcome.left,
+            "declined": outcome.declined,
+            "refused": outcome.refused,
+        }
+        lists.get(verdict.outcome, outcome.failed).append(message.client)
+        if verdict.outcome == "accepted" and message.round < self.ledger.round:
+            outcome.late.append(message.client)
 
     def _count_rebase(self, client: str, verdict: Verdict) -> None:
         if verdict.outcome == "accepted":
-            self.tally.back.append(client)
+            self.outcome.rebased.append(client)
         elif verdict.outcome == "left":
-            self.tally.left.append(client)
+            self.outcome.left.append(client)
         elif verdict.outcome == "declined":
             self._cannot_rebase.add(client)
 
-    def _judge(self, call: Call, message: Message) -> Verdict:
-        if message.has_error():
-            if call.kind == "hello":
-                return Verdict("failed", f"no hello: {message.error.reason}")
-            return Verdict("failed", f"{message.error.reason} (code {message.error.code})")
-        try:
-            reply = read_reply(message, size=self.ledger.layout.size)
-        except ProtocolError as error:
-            return Verdict("refused", str(error))
-        if reply.client != call.client and (call.client or reply.client.startswith(KEY)):
-            return Verdict("refused", f"it says that it is {reply.client}{f' ({reply.why})' if reply.why else ''}")
-        if call.kind == "hello":
-            if reply.kind not in ("hello", "ahead"):
-                return Verdict("failed", reply.why)
-            self.board.meet(call.node, reply.client)
-            verdict = self.ledger.handle_hello(reply)
-            if verdict.outcome == "hello" and reply.why == LEAVING:
-                self._leaving.add(reply.client)  # ask for its goodbye at once
-            return verdict
-        verdict = self.ledger.handle_reply(reply)
-        if verdict.outcome == "accepted" and reply.trained:
-            self.tally.measured.append((reply.weight, reply.metrics))
-        return verdict
+    # Step 4: merge and commit
 
-    # Closing
-
-    def _close(self, began: float) -> None:
-        tally, round, epoch = self.tally, self.ledger.round, self.ledger.epoch
-        heard = self._members_here() - {*tally.missed, *tally.left}
+    def _close_round(self, began: float) -> None:
+        outcome, round, epoch = self.outcome, self.ledger.round, self.ledger.epoch
+        online = self._available_members() - {*outcome.missed, *outcome.left}
         resting = {member.id for member in self.ledger.clients() if member.backoff_until > round}
-        here = heard - {*tally.declined, *resting}  # who rests would not have worked: it is not known to be available
+        # A resting client was not asked, so it is not known whether it could have taken part.
+        available = online - {*outcome.declined, *resting}
         why = self.ledger.needs_resync
-        with self._own():
-            self.arrays = merge(self.algorithm, self.ledger, self.arrays, tally.taken)
+        with self._measuring_own_time():
+            self.arrays = merge(self.algorithm, self.ledger, self.arrays, outcome.accepted)
             self.ledger.close_round(
-                self.arrays, available=here, reachable=heard, missed=tally.missed, declined=tally.declined
+                self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined
             )
-        self.tally = Tally()
-        self._note_merged(tally, round, here, self.clock() - began)
-        if self.ledger.epoch != epoch:
-            self._cannot_rebase.clear()
-            self.journal.note("resync", round=round, epoch=self.ledger.epoch.number, why=why)
+        self.outcome = RoundOutcome()
+        self._log_merged(outcome, round, available, self.clock() - began)
+        self._log_new_epoch(epoch.number, round, why)
 
-    def _note_merged(self, tally: Tally, round: int, here: set[str], seconds: float) -> None:
-        def names(clients: Iterable[str]) -> list[str]:
-            return sorted(map(self.board.name, clients))
-
-        self.journal.note(
-            "merged",
-            round=round,
-            here=names(here),
-            applied=names(tally.taken),
-            back=names(tally.back),
-            left=names(tally.left),
-            declined=names(tally.declined),
-            late=names(tally.late),
-            refused=names([*tally.refused, *tally.failed]),
-            unanswered=names(set(tally.missed) - {*tally.failed, *tally.refused}),
-            staleness={self.board.name(m.id): round - m.last_round for m in self.ledger.clients()},
-            train_loss=tally.metrics.get("train_loss"),
-            seconds=round_seconds(seconds),
-            own_seconds=round_seconds(tally.own_seconds),
-        )
-
-    def _expire(self) -> None:
-        """Remove who was silent for too long, right after a round; silence counts while this server listens."""
-        if self.pace.expire is None or self.clock() - self._began < self.pace.expire:
+    def _expire_clients(self) -> None:
+        """Remove clients that were offline for too long, counting only the time that this server has been running."""
+        limit = self.timeouts.expire
+        if limit is None or self.clock() - self._started < limit:
             return
         epoch = self.ledger.epoch
-        for client in self.ledger.expire(seconds=self.pace.expire):
-            self.board.forget(client)
-            self.journal.note("expired", client=self.board.name(client), why=f"silent for {self.pace.expire:g} s")
-        if self.ledger.epoch != epoch:
+        for client in self.ledger.expire(seconds=limit):
+            self.messages.forget(client)
+            name = self.messages.display_name(client)
+            self.events.write("expired", client=name, why=f"not online for {limit:g} s")
+        self._log_new_epoch(epoch.number, self.ledger.round, "clients expired")
+
+    def _log_merged(self, outcome: RoundOutcome, round: int, available: set[str], seconds: float) -> None:
+        def names(clients: Iterable[str]) -> list[str]:
+            return sorted(map(self.messages.display_name, clients))
+
+        self.events.write(
+            "merged",
+            round=round,
+            here=names(available),
+            applied=names(outcome.accepted),
+            back=names(outcome.rebased),
+            left=names(outcome.left),
+            declined=names(outcome.declined),
+            late=names(outcome.late),
+            refused=names([*outcome.refused, *outcome.failed]),
+            unanswered=names(set(outcome.missed) - {*outcome.failed, *outcome.refused}),
+            staleness={self.messages.display_name(m.id): round - m.last_round for m in self.ledger.clients()},
+            train_loss=outcome.metrics.get("train_loss"),
+            seconds=_milliseconds(seconds),
+            own_seconds=_milliseconds(outcome.own_seconds),
+        )
+
+    def _log_new_epoch(self, before: int, round: int, why: str) -> None:
+        number = self.ledger.epoch.number
+        if number != before:
             self._cannot_rebase.clear()
-            self.journal.note("resync", round=self.ledger.round, epoch=self.ledger.epoch.number, why="clients expired")
+            self.events.write("resync", round=round, epoch=number, why=why)
+
+    @contextmanager
+    def _measuring_own_time(self) -> Iterator[None]:
+        """Add the time spent in this block to the outcome, without the time spent in Flower."""
+        began, flower, outcome = self.clock(), self.messages.flower_seconds, self.outcome
+        yield
+        outcome.own_seconds += self.clock() - began - (self.messages.flower_seconds - flower)
 
 
-def round_seconds(seconds: float) -> float:
-    """Seconds to the millisecond."""
+def _milliseconds(seconds: float) -> float:
+    """Round seconds to milliseconds."""
     return round(seconds, 3)

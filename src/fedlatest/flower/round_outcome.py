@@ -1,65 +1,90 @@
-"""Who did what in a round, and what was measured on the way."""
+"""What happened in a round: the outcome for each client, the metrics they measured, and the event log."""
 
 import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from fedlatest.ledger.job_folder import append_event
 
-Measured = tuple[float, Mapping[str, float]]  # weight, metrics
+Measurement = tuple[float, Mapping[str, float]]  # weight of a client, its metrics
+MAX_TEXT = 300  # characters; some texts come from clients
+IMPORTANT = {"refused", "lost", "restored", "resync", "expired", "failed", "left", "joined", "stopped"}
+log = logging.getLogger("flwr")
 
 
 @dataclass
-class Tally:
-    """The round that is open; an upload that comes between two rounds belongs to the next one."""
+class RoundOutcome:
+    """Lists the clients by what they did in the open round.
 
-    asked: list[str] = field(default_factory=list)  # to train
-    recalled: list[str] = field(default_factory=list)  # asked to send again what they hold
-    taken: list[str] = field(default_factory=list)
-    back: list[str] = field(default_factory=list)  # whose earlier value is in the sum again
-    left: list[str] = field(default_factory=list)
+    An upload that arrives between two rounds belongs to the later one.
+    """
+
+    asked: list[str] = field(default_factory=list)  # asked to train
+    rebase_asked: list[str] = field(default_factory=list)  # asked to send their stored update again
+    accepted: list[str] = field(default_factory=list)  # trained, and the upload was accepted
+    rebased: list[str] = field(default_factory=list)  # sent their stored update again
+    left: list[str] = field(default_factory=list)  # left the job
     declined: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)  # taken, though asked in an earlier round
-    measured: list[Measured] = field(default_factory=list)
-    own_seconds: float = 0.0
+    late: list[str] = field(default_factory=list)  # accepted, but asked in an earlier round
+    measurements: list[Measurement] = field(default_factory=list)
+    own_seconds: float = 0.0  # time spent in fedlatest, without the time spent waiting for Flower
 
     @property
-    def fruitful(self) -> bool:
-        """Whether anything came of it yet."""
-        return bool(self.taken or self.back or self.left)
+    def has_upload(self) -> bool:
+        """Whether at least one upload was accepted."""
+        return bool(self.accepted or self.rebased or self.left)
 
     @property
-    def settled(self) -> set[str]:
-        """Clients that are not to be asked any more: a value that was taken must stay on the client's disk."""
-        return {*self.asked, *self.taken, *self.back, *self.left}
+    def not_to_ask(self) -> set[str]:
+        """Clients that must not be asked to train again in this round.
+
+        A client whose upload was accepted must keep that update on its disk until the round is closed.
+        """
+        return {*self.asked, *self.accepted, *self.rebased, *self.left}
 
     @property
     def missed(self) -> list[str]:
-        """Clients that were asked, did not work, and did not say that they may not."""
-        fine = {*self.taken, *self.left, *self.declined}
-        return [client for client in self.asked if client not in fine]
+        """Clients that were asked to train and neither did so nor declined nor left."""
+        done = {*self.accepted, *self.left, *self.declined}
+        return [client for client in self.asked if client not in done]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What those measured that took part, by their weights."""
-        return mean_metrics(self.measured)
+        """Weighted means of the training metrics of the cohort."""
+        return mean_metrics(self.measurements)
 
 
-def mean_metrics(measured: Iterable[Measured]) -> dict[str, float]:
-    """The mean of each metric by the weights of those that have it.
+class EventLog:
+    """Appends events to a JSON-lines file; events that matter to an operator also go to Flower's log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Append one event. Long texts are cut, and numbers that are not finite become null."""
+        facts = {name: _as_json(fact) for name, fact in facts.items()}
+        append_event(self.path, event, **facts)
+        if event in IMPORTANT:
+            words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
+            (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)
+
+
+def mean_metrics(measurements: Iterable[Measurement]) -> dict[str, float]:
+    """Return the weighted mean of each metric over the clients that measured it.
+
+    Metrics and weights that are not finite are ignored.
 
     >>> mean_metrics([(1, {"loss": 4.0}), (3, {"loss": 0.0, "accuracy": 1.0})])
     {'loss': 1.0, 'accuracy': 1.0}
     """
     sums: dict[str, float] = {}
     weights: dict[str, float] = {}
-    for weight, metrics in measured:
+    for weight, metrics in measurements:
         for name, value in metrics.items() if 0 < weight < math.inf else ():
             if not math.isfinite(value):
                 continue
@@ -68,22 +93,7 @@ def mean_metrics(measured: Iterable[Measured]) -> dict[str, float]:
     return {name: value / weights[name] for name, value in sums.items()}
 
 
-log = logging.getLogger("flwr")
-MOST = 300  # characters of a text: some come from clients
-LOUD = {"refused", "lost", "restored", "resync", "expired", "failed", "left", "joined", "stopped"}
-
-
-class Journal:
-    """Appends events; those that an operator should know of go to Flower's log as well."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def note(self, event: str, **facts: Any) -> None:
-        """Write an event; what is not a finite number has no place in JSON, and is null."""
-        facts = {name: fact[:MOST] if isinstance(fact, str) else fact for name, fact in facts.items()}
-        facts = {name: None if isinstance(fact, float) and not isfinite(fact) else fact for name, fact in facts.items()}
-        append_event(self.path, event, **facts)
-        if event in LOUD:
-            words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
-            (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)
+def _as_json(fact: Any) -> Any:
+    if isinstance(fact, str):
+        return fact[:MAX_TEXT]
+    return None if isinstance(fact, float) and not math.isfinite(fact) else fact

@@ -1,7 +1,8 @@
-"""FedLaAvg as a Flower strategy: put it where FedAvg stood, and give it a folder for its ledger."""
+"""FedLaAvg as a Flower strategy, which can replace Flower's FedAvg in a ServerApp."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from fedlatest.algorithms import Algorithm, fedlaavg
 from fedlatest.errors import ConfigError, LedgerError
 from fedlatest.flower.job_record import JobRecord
 from fedlatest.flower.message_records import from_record, to_record
-from fedlatest.flower.outstanding_messages import Switchboard
-from fedlatest.flower.round_loop import Pace, RoundLoop
-from fedlatest.flower.round_outcome import Journal, Tally
+from fedlatest.flower.outstanding_messages import OutstandingMessages
+from fedlatest.flower.round_loop import RoundLoop, Timeouts
+from fedlatest.flower.round_outcome import EventLog, RoundOutcome
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config
 from fedlatest.ledger import Ledger
 from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
@@ -23,17 +24,31 @@ from fedlatest.ledger.job_config import Layout
 
 log = logging.getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+"""Evaluates a model at the server: (number of rounds so far, model) -> metrics."""
 
 
 class FedLaAvg(Strategy):
-    """Every client's latest update stays in the average while the client is away.
+    """A strategy that keeps every client's latest update in the average while the client is unavailable.
 
-    `job` is a folder for the ledger, the event log and the run folder; a new Flower run with the same folder goes on
-    where the last one ended, however it ended. `cohort_size` is how many clients a round asks. The algorithm is
-    FedLaAvg with updates weighted by samples, in which a round without participants leaves the model alone; fedavg()
-    and fedadam() can take its place for a comparison. `memory="server"` keeps a copy of every client's update at the
-    server, which then recovers at once from a client's lost disk. `clip_norm` bounds an update's norm; `unit` is the
-    grid that updates are rounded to.
+    Args:
+        job: Folder for the ledger, the event log and the run folder. A new Flower run with the same folder continues
+            the job, however the previous run ended.
+        cohort_size: Number of clients that are asked to train in a round (K in the paper).
+        algorithm: `fedlaavg(weighting="update", empty_round="hold")` by default: updates are weighted by the clients'
+            numbers of examples, and a round without uploads does not change the model.
+        memory: "client" (default) keeps each latest update on its client only; "server" also keeps a copy at the
+            server, which then needs no new epoch when a client loses its disk.
+        clip_norm: Largest allowed norm of an update; unbounded by default.
+        unit: Step of the fixed-point grid to which updates are rounded.
+        seed: Seed of the algorithm.
+        timeouts: Deadline of a round and other timeouts.
+        min_clients: Number of clients to wait for before the first round.
+        evaluate_nodes_every: Evaluate on the clients every so many rounds; 0 for never.
+        evaluate_every: Evaluate at the server and record a row of metrics every so many rounds.
+        record: Further settings to write to the manifest of the run folder.
+
+    Raises:
+        ConfigError: An argument is out of range, or the algorithm cannot be deployed.
     """
 
     def __init__(
@@ -46,26 +61,21 @@ class FedLaAvg(Strategy):
         clip_norm: float | None = None,
         unit: float | None = None,
         seed: int = 0,
-        pace: Pace | None = None,
+        timeouts: Timeouts | None = None,
         min_clients: int = 1,
         evaluate_nodes_every: int = 0,
         evaluate_every: int = 1,
         record: Mapping[str, Any] | None = None,
     ) -> None:
-        least = {"cohort_size": 1, "min_clients": 1, "evaluate_every": 1, "evaluate_nodes_every": 0}
-        for name, value in zip(least, (cohort_size, min_clients, evaluate_every, evaluate_nodes_every), strict=True):
-            if value < least[name]:
-                raise ConfigError(f"{name}={value}: must be at least {least[name]}")
+        minimum = {"cohort_size": 1, "min_clients": 1, "evaluate_every": 1, "evaluate_nodes_every": 0}
+        for name, value in zip(minimum, (cohort_size, min_clients, evaluate_every, evaluate_nodes_every), strict=True):
+            if value < minimum[name]:
+                raise ConfigError(f"{name}={value}: must be at least {minimum[name]}")
         self.algorithm = algorithm or fedlaavg(weighting="update", empty_round="hold")
         self.config = job_config(self.algorithm, memory=memory, clip_norm=clip_norm, unit=unit, seed=seed)
-        self.job, self.cohort_size, self.pace, self.min_clients = Path(job), cohort_size, pace, min_clients
+        self.job, self.cohort_size, self.timeouts, self.min_clients = Path(job), cohort_size, timeouts, min_clients
         self.evaluate_every, self.evaluate_nodes_every = evaluate_every, evaluate_nodes_every
         self.record = dict(record or {})
-
-    def summary(self) -> None:
-        """Log what is run."""
-        log.info("\t├──> %s, %s clients a round, job %s", self.algorithm.name, self.cohort_size, self.job)
-        log.info("\t└──> config %s: %s", self.config.hash, self.config.as_dict())
 
     def start(
         self,
@@ -77,65 +87,57 @@ class FedLaAvg(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
-        """Play the job up to `num_rounds` rounds in all; `timeout` is a round's deadline if `pace` says none."""
-        ledger, journal = self.open_ledger(initial_arrays), Journal(self.job / "events.jsonl")
+        """Start the job or continue it, until it has `num_rounds` rounds in total.
+
+        Args:
+            grid: Flower's connection to the nodes.
+            initial_arrays: The model before the first round; ignored when a job is continued.
+            num_rounds: Total number of rounds, counted over all runs of the job.
+            timeout: Deadline of a round in seconds, if the strategy has no `timeouts`.
+            train_config: Values for the clients' training functions.
+            evaluate_config: Values for the clients' evaluation functions.
+            evaluate_fn: Evaluates the model at the server.
+
+        Returns:
+            The final model, and the metrics of the rounds of this run.
+        """
+        ledger, events = self.open_ledger(initial_arrays), EventLog(self.job / "events.jsonl")
         try:
-            return self._start(ledger, journal, grid, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+            timeouts = self.timeouts or Timeouts(deadline=timeout)
+            loop = self._round_loop(grid, ledger, events, timeouts, train_config)
+            settings = {"cohort_size": self.cohort_size, "evaluate_every": self.evaluate_every, **self.record}
+            run = JobRecord(self.job / "run", ledger, self.algorithm, rounds=num_rounds, config=settings)
+            evaluation = _Evaluation(self, loop, run, Result(), num_rounds, evaluate_config, evaluate_fn)
+            self.summary()
+            clients = [loop.messages.display_name(member.id) for member in ledger.clients()]
+            events.write(
+                "job", job=ledger.job, rounds=num_rounds, round=ledger.round, clients=clients, run=grid.run.run_id
+            )
+            self._run_rounds(loop, run, evaluation, num_rounds)
+            events.write("finished", round=ledger.round)
         except BaseException as error:
-            journal.note("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
+            events.write("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
             raise
         finally:
             ledger.database.close()
+        evaluation.result.arrays = to_record(loop.model)
+        return evaluation.result
 
-    def _start(
-        self,
-        ledger: Ledger,
-        journal: Journal,
-        grid: Grid,
-        num_rounds: int,
-        timeout: float,
-        train_config: ConfigRecord | None,
-        evaluate_config: ConfigRecord | None,
-        evaluate_fn: Evaluate | None,
-    ) -> Result:
-        pace = self.pace or Pace(deadline=timeout)
-        board = Switchboard(grid, pace.give_up, ledger.layout.size * UPLOAD_DTYPE.itemsize)
-        loop = RoundLoop(
-            board,
-            ledger,
-            self.algorithm,
-            journal,
-            cohort_size=self.cohort_size,
-            pace=pace,
-            train_config=train_config,
-        )
-        settings = {"cohort_size": self.cohort_size, "evaluate_every": self.evaluate_every, **self.record}
-        run = JobRecord(self.job / "run", ledger, self.algorithm, rounds=num_rounds, config=settings)
-        self.summary()
-        clients = [board.name(member.id) for member in ledger.clients()]
-        journal.note("job", job=ledger.job, rounds=num_rounds, round=ledger.round, clients=clients, run=grid.run.run_id)
-        result = Result()
-        look = _Look(self, loop, run, journal, result, evaluate_config, evaluate_fn, num_rounds)
-        self._play(loop, run, look, num_rounds)
-        journal.note("finished", round=ledger.round)
-        result.arrays = to_record(loop.model)
-        return result
-
-    def _play(self, loop: RoundLoop, run: JobRecord, look: "_Look", num_rounds: int) -> None:
-        if not run.evaluated:
-            look(None)
-        if loop.ledger.round < num_rounds:
-            loop.wait_for(self.min_clients, seconds=10 * loop.pace.deadline)
-        while loop.ledger.round < num_rounds:
-            look(loop.play_round())
-        run.finish(loop.model)
+    def summary(self) -> None:
+        """Log the algorithm and the settings of the job."""
+        log.info("\t├──> %s, cohort size %s, job %s", self.algorithm.name, self.cohort_size, self.job)
+        log.info("\t└──> config %s: %s", self.config.hash, self.config.as_dict())
 
     def open_ledger(self, initial_arrays: ArrayRecord) -> Ledger:
-        """Begin the job, or go on with it."""
+        """Open the ledger in the job's folder, or create it with the initial model.
+
+        Raises:
+            LedgerError: The folder cannot be created, or holds a job with other settings or another model.
+        """
         try:
             self.job.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LedgerError(f"{self.job}: cannot hold a job ({error.strerror})") from error
+            raise LedgerError(f"{self.job}: cannot create the job's folder ({error.strerror})") from error
         model = from_record(initial_arrays)
         layout = Layout.of(model)
         return Ledger.open(
@@ -145,82 +147,104 @@ class FedLaAvg(Strategy):
             arrays=lambda: initial_server_arrays(self.algorithm, layout, model),
         )
 
-    # Flower's own workflow and its wrappers, such as those for differential privacy, take a reply for a model; here it
-    # is a difference that must count once. So rounds are played by `start` alone.
+    def _round_loop(
+        self, grid: Grid, ledger: Ledger, events: EventLog, timeouts: Timeouts, train_config: ConfigRecord | None
+    ) -> RoundLoop:
+        upload_bytes = ledger.layout.size * UPLOAD_DTYPE.itemsize
+        return RoundLoop(
+            OutstandingMessages(grid, timeouts.message_ttl, upload_bytes),
+            ledger,
+            self.algorithm,
+            events,
+            cohort_size=self.cohort_size,
+            timeouts=timeouts,
+            train_config=train_config,
+        )
+
+    def _run_rounds(self, loop: RoundLoop, run: JobRecord, evaluation: "_Evaluation", num_rounds: int) -> None:
+        if not run.evaluated:
+            evaluation.after_round(None)
+        if loop.ledger.round < num_rounds:
+            loop.wait_for_clients(self.min_clients, timeout=10 * loop.timeouts.deadline)
+        while loop.ledger.round < num_rounds:
+            evaluation.after_round(loop.run_round())
+        run.finish(loop.model)
+
+    # Flower's own round loop, and strategies that wrap another one (such as those for differential privacy), expect
+    # replies to contain models. Here a reply contains a difference that must be counted exactly once, so only `start`
+    # runs rounds.
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Not used: rounds are played by `start`."""
-        raise _not_flowers()
+        """Raise NotImplementedError: `start` runs the rounds."""
+        raise _unsupported()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Not used: rounds are played by `start`."""
-        raise _not_flowers()
+        """Raise NotImplementedError: `start` runs the rounds."""
+        raise _unsupported()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Not used: rounds are played by `start`."""
-        raise _not_flowers()
+        """Raise NotImplementedError: `start` runs the rounds."""
+        raise _unsupported()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Not used: rounds are played by `start`."""
-        raise _not_flowers()
+        """Raise NotImplementedError: `start` runs the rounds."""
+        raise _unsupported()
 
 
-def _not_flowers() -> NotImplementedError:
+def _unsupported() -> NotImplementedError:
     return NotImplementedError(
-        "FedLaAvg plays its own rounds: call its start(). Flower's workflow and strategies that wrap another take "
-        "replies for models; here they are differences that count exactly once. To bound updates, use clip_norm"
+        "FedLaAvg runs its own rounds: call its start(). Flower's round loop and strategies that wrap another one "
+        "expect replies with models; here they are differences that must be counted once. To bound updates, use "
+        "clip_norm"
     )
 
 
-class _Look:
-    """What is looked at after a round: the model at the server, on the nodes, and the record of both."""
+@dataclass
+class _Evaluation:
+    """Evaluates the model at the server and on the clients, and records the metrics."""
 
-    def __init__(
-        self,
-        strategy: FedLaAvg,
-        loop: RoundLoop,
-        run: JobRecord,
-        journal: Journal,
-        result: Result,
-        evaluate_config: ConfigRecord | None,
-        evaluate_fn: Evaluate | None,
-        num_rounds: int,
-    ) -> None:
-        self.strategy, self.loop, self.run, self.journal, self.result = strategy, loop, run, journal, result
-        self.evaluate_config, self.evaluate_fn, self.num_rounds = evaluate_config, evaluate_fn, num_rounds
+    strategy: FedLaAvg
+    loop: RoundLoop
+    run: JobRecord
+    result: Result
+    num_rounds: int
+    evaluate_config: ConfigRecord | None
+    evaluate_fn: Evaluate | None
 
-    def __call__(self, tally: Tally | None) -> None:
+    def after_round(self, outcome: RoundOutcome | None) -> None:
+        """Evaluate if an evaluation is due; `outcome` is None before the first round."""
         round = self.loop.ledger.round
-        train = {} if tally is None else tally.metrics
-        if tally is not None:
+        train = {} if outcome is None else outcome.metrics
+        on_nodes: dict[str, float] = {}
+        if outcome is not None:
             self.result.train_metrics_clientapp[round] = MetricRecord(dict(train))
-        on_nodes = self._on_nodes(round) if tally is not None and self._due(self.strategy.evaluate_nodes_every) else {}
-        if not self._due(self.strategy.evaluate_every) and not (on_nodes and self.evaluate_fn is None):
+            if self._is_due(self.strategy.evaluate_nodes_every):
+                on_nodes = self._on_nodes(round)
+        if not self._is_due(self.strategy.evaluate_every) and not (on_nodes and self.evaluate_fn is None):
             return
-        test = self._at_server(round) or on_nodes
-        row = self.run.add(tally, test, train)
-        self.journal.note("evaluated", round=round, test_loss=row.test_loss, test_accuracy=row.test_accuracy)
+        row = self.run.add(outcome, self._at_server(round) or on_nodes, train)
+        self.loop.events.write("evaluated", round=round, test_loss=row.test_loss, test_accuracy=row.test_accuracy)
 
-    def _due(self, every: int) -> bool:
+    def _is_due(self, every: int) -> bool:
         round = self.loop.ledger.round
         return every > 0 and (round % every == 0 or round >= self.num_rounds)
 
     def _on_nodes(self, round: int) -> dict[str, float]:
-        measured = self.loop.evaluate(self.evaluate_config)
-        if measured:
-            self.result.evaluate_metrics_clientapp[round] = MetricRecord(dict(measured))
-            self.journal.note("evaluated_on_nodes", round=round, metrics=measured)
-        return measured
+        metrics = self.loop.evaluate(self.evaluate_config)
+        if metrics:
+            self.result.evaluate_metrics_clientapp[round] = MetricRecord(dict(metrics))
+            self.loop.events.write("evaluated_on_nodes", round=round, metrics=metrics)
+        return metrics
 
     def _at_server(self, round: int) -> dict[str, float]:
-        measured = self.evaluate_fn(round, to_record(self.loop.model)) if self.evaluate_fn else None
-        if measured is None:
+        metrics = self.evaluate_fn(round, to_record(self.loop.model)) if self.evaluate_fn else None
+        if metrics is None:
             return {}
-        self.result.evaluate_metrics_serverapp[round] = measured
-        return {name: float(value) for name, value in measured.items() if isinstance(value, int | float)}
+        self.result.evaluate_metrics_serverapp[round] = metrics
+        return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}

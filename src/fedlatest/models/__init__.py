@@ -1,4 +1,8 @@
-"""Models as (init, apply) pairs, and losses."""
+"""Models as (init, apply) pairs, and losses.
+
+Holds the models of the paper, the loss functions, and native kernels for the LSTM. May import `fedlatest.data`,
+`fedlatest.files`, `fedlatest.paths` and `fedlatest.errors`.
+"""
 
 from fedlatest.models.base import Loss, Model, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.models.dense import logistic, mlp

@@ -1,4 +1,4 @@
-"""What a model is: an (init, apply) pair of pure functions."""
+"""The Model and Loss types, and the loss functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,9 +10,13 @@ Params = Any
 
 
 class Model(NamedTuple):
-    """`init(key) -> params` and `apply(params, features) -> outputs`, one row per sample.
+    """A pair of pure functions.
 
-    `settings` lets a saved model be rebuilt by name; a model of your own leaves it empty.
+    Args:
+        init: `init(key)` returns the initial parameters, a pytree of arrays.
+        apply: `apply(params, features)` returns the outputs, one row per sample.
+        settings: Name and arguments of the factory in `MODELS`, from which a saved model is rebuilt; empty for a custom
+            model.
     """
 
     init: Callable[[jax.Array], Params]
@@ -21,7 +25,13 @@ class Model(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """`per_sample(outputs, labels)` is what training descends; `correct(outputs, labels)` is what accuracy counts."""
+    """A loss function and its accuracy.
+
+    Args:
+        name: Name, for manifests.
+        per_sample: `per_sample(outputs, labels)` returns the loss of each sample; training minimises the mean.
+        correct: `correct(outputs, labels)` returns whether each output is correct; accuracy is the mean.
+    """
 
     name: str
     per_sample: Callable[[jax.Array, jax.Array], jax.Array]
@@ -29,7 +39,7 @@ class Loss(NamedTuple):
 
 
 def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    # A one-hot product instead of an index: its gradient is a plain subtraction, not a scatter.
+    # A product with a one-hot vector instead of indexing: its gradient is a subtraction instead of a scatter.
     chosen = jnp.sum(logits * jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), axis=-1)
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
@@ -44,4 +54,4 @@ sigmoid_cross_entropy = Loss(
     lambda logits, labels: jax.nn.softplus(logits) - labels * logits,
     lambda logits, labels: (logits > 0) == (labels > 0),
 )
-"""For one logit a sample [...] and labels 0 or 1."""
+"""For one logit per sample [...] and labels 0 or 1."""

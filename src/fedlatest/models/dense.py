@@ -1,4 +1,4 @@
-"""Multinomial logistic regression."""
+"""Models of dense layers: multinomial logistic regression, and a network with one hidden layer."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,9 @@ from fedlatest.models.base import Model, Params
 
 
 def logistic(*, num_features: int, num_classes: int) -> Model:
-    """Logits = features W^T + b; W is [classes, features], which trains twice as fast on a CPU as its transpose.
+    """Multinomial logistic regression: logits = features W^T + b.
+
+    W is [classes, features], which trains twice as fast on a CPU as its transpose.
 
     >>> model = logistic(num_features=4, num_classes=3)
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 4))).shape
@@ -21,30 +23,20 @@ def logistic(*, num_features: int, num_classes: int) -> Model:
     return Model(init, dense, {"name": "logistic", "num_features": num_features, "num_classes": num_classes})
 
 
-def dense_init(key: jax.Array, num_inputs: int, num_outputs: int) -> Params:
-    """Weights and biases uniform within 1 / sqrt(inputs), as the authors' framework starts them."""
-    bound = num_inputs**-0.5
-    weight_key, bias_key = jax.random.split(key)
-    return {
-        "weight": jax.random.uniform(weight_key, (num_outputs, num_inputs), minval=-bound, maxval=bound),
-        "bias": jax.random.uniform(bias_key, (num_outputs,), minval=-bound, maxval=bound),
-    }
-
-
-def dense(params: Params, features: jax.Array) -> jax.Array:
-    """One dense layer."""
-    return jnp.matmul(features, params["weight"].T) + params["bias"]
-
-
 def mlp(*, num_features: int, num_classes: int, hidden: int = 64) -> Model:
-    """One hidden layer of rectified units.
+    """A network with one hidden layer of rectified linear units.
+
+    Args:
+        num_features: Length of the input.
+        num_classes: Number of logits.
+        hidden: Number of hidden units.
 
     >>> model = mlp(num_features=4, num_classes=3, hidden=8)
     >>> sorted(model.init(jax.random.key(0)))
     ['hidden', 'output']
     """
     if hidden < 1:
-        raise ConfigError(f"hidden={hidden}: a layer has at least one unit")
+        raise ConfigError(f"hidden={hidden}: must be at least 1 unit")
 
     def init(key: jax.Array) -> Params:
         first, second = jax.random.split(key)
@@ -55,3 +47,18 @@ def mlp(*, num_features: int, num_classes: int, hidden: int = 64) -> Model:
 
     settings = {"name": "mlp", "num_features": num_features, "num_classes": num_classes, "hidden": hidden}
     return Model(init, apply, settings)
+
+
+def dense_init(key: jax.Array, num_inputs: int, num_outputs: int) -> Params:
+    """Return weights and biases uniform in +- 1 / sqrt(inputs), the default of the framework that the authors use."""
+    bound = num_inputs**-0.5
+    weight_key, bias_key = jax.random.split(key)
+    return {
+        "weight": jax.random.uniform(weight_key, (num_outputs, num_inputs), minval=-bound, maxval=bound),
+        "bias": jax.random.uniform(bias_key, (num_outputs,), minval=-bound, maxval=bound),
+    }
+
+
+def dense(params: Params, features: jax.Array) -> jax.Array:
+    """Apply one dense layer."""
+    return jnp.matmul(features, params["weight"].T) + params["bias"]

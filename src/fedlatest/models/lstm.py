@@ -1,4 +1,7 @@
-"""A two-layer LSTM over word vectors, with one logit from the last real word."""
+"""A two-layer LSTM over word vectors, with one logit per text from the state after its last word.
+
+The recurrence runs in a kernel for the CPU or the GPU if one is usable, else in plain JAX.
+"""
 
 from typing import NamedTuple
 
@@ -6,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedlatest.data.features import Sentences, blank_padding
+from fedlatest.data.features import Sentences, zero_padding
 from fedlatest.errors import ConfigError
 from fedlatest.models.base import Model, Params
 from fedlatest.models.dense import dense, dense_init
@@ -15,68 +18,10 @@ from fedlatest.models.kernels import native, pallas
 _States = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-class Layer(NamedTuple):
-    """The weights of one layer."""
-
-    input: jax.Array  # [inputs, 4 hidden]
-    hidden: jax.Array  # [hidden, 4 hidden]
-    bias: jax.Array  # [4 hidden]
-
-
-def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
-    """[texts, hidden] the upper layer's state after each text's last word, by the fastest means at hand."""
-    vectors = lax.stop_gradient(jnp.asarray(texts.vectors))
-    _check_shapes(lower, vectors, jnp.shape(texts.lengths))
-    lengths = jnp.clip(jnp.asarray(texts.lengths, jnp.int32), 0, vectors.shape[1])  # kernels do not look over the edge
-    num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
-    single = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
-    backend = jax.default_backend() if single else "any"
-    if backend == "cpu" and native.ready(num_inputs, hidden):
-        return native.last_hidden((*lower, *upper), vectors, lengths)
-    if backend == "gpu" and pallas.ready(hidden):
-        return pallas.last_hidden((*lower, *upper), vectors, lengths)
-    return last_hidden_plainly(lower, upper, Sentences(vectors, lengths))
-
-
-def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) -> None:
-    """A kernel takes shapes on trust."""
-    num_inputs = lower.input.shape[-2]
-    if vectors.ndim != 3 or vectors.shape[-1] != num_inputs:
-        raise ConfigError(
-            f"vectors: of shape {vectors.shape}, the model takes [texts, words, {num_inputs}]; see num_features"
-        )
-    if lengths != vectors.shape[:1]:
-        raise ConfigError(f"lengths: of shape {lengths}, give one for each of the {vectors.shape[0]} texts")
-
-
-def last_hidden_plainly(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
-    """The same, word by word to the longest text that could be, for any device."""
-    vectors, lengths = blank_padding(texts)
-    nothing = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), jnp.result_type(vectors, *lower, *upper))
-
-    def word(state: _States, given: tuple[jax.Array, jax.Array]) -> tuple[_States, None]:
-        (h1, c1, h2, c2, last), (inputs, number) = state, given
-        h1, c1 = _cell(inputs + h1 @ lower.hidden, c1)
-        h2, c2 = _cell(h1 @ upper.input + h2 @ upper.hidden + upper.bias, c2)
-        return (h1, c1, h2, c2, jnp.where((number == lengths - 1)[:, None], h2, last)), None
-
-    inputs = jnp.moveaxis(vectors @ lower.input + lower.bias, 1, 0)
-    states = (nothing, nothing, nothing, nothing, nothing)
-    state, _ = lax.scan(word, states, (inputs, jnp.arange(vectors.shape[1])))
-    return state[-1]
-
-
-def _cell(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Hidden state and cell after a word."""
-    i, f, g, o = jnp.split(gates, 4, axis=-1)
-    cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
-
-
 def lstm(*, num_features: int, hidden: int = 16) -> Model:
-    """Two layers of `hidden` units; takes `Sentences`, whose word vectors stay as they are, and answers a logit a text.
+    """Two layers of `hidden` units; maps `Sentences` to one logit per text. The word vectors are not trained.
 
-    A text without words gets the logit of a state of zeros.
+    The state of a text without words is zero.
 
     >>> import numpy as np
     >>> model = lstm(num_features=5, hidden=4)
@@ -85,7 +30,7 @@ def lstm(*, num_features: int, hidden: int = 16) -> Model:
     (2,)
     """
     if hidden < 1:
-        raise ConfigError(f"hidden={hidden}: a layer has at least one unit")
+        raise ConfigError(f"hidden={hidden}: must be at least 1 unit")
 
     def init(key: jax.Array) -> Params:
         lower, upper, output = jax.random.split(key, 3)
@@ -97,15 +42,86 @@ def lstm(*, num_features: int, hidden: int = 16) -> Model:
 
     def apply(params: Params, texts: Sentences) -> jax.Array:
         if not isinstance(texts, Sentences):
-            raise ConfigError("lstm: takes texts; for rows of numbers choose model=logistic or model=mlp")
+            raise ConfigError("lstm: the features must be texts; use model=logistic or model=mlp for arrays of numbers")
         state = last_hidden(_layer(params["lower"]), _layer(params["upper"]), texts)
         return dense(params["output"], state)[..., 0]
 
     return Model(init, apply, {"name": "lstm", "num_features": num_features, "hidden": hidden})
 
 
+class Layer(NamedTuple):
+    """The weights of one layer."""
+
+    input: jax.Array  # [inputs, 4 hidden]
+    hidden: jax.Array  # [hidden, 4 hidden]
+    bias: jax.Array  # [4 hidden]
+
+
+def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
+    """Return [texts, hidden] the state of the upper layer after the last word, computed by the fastest usable backend.
+
+    Args:
+        lower: Weights of the lower layer.
+        upper: Weights of the upper layer.
+        texts: The texts.
+    """
+    vectors = lax.stop_gradient(jnp.asarray(texts.vectors))
+    _check_shapes(lower, vectors, jnp.shape(texts.lengths))
+    lengths = jnp.clip(jnp.asarray(texts.lengths, jnp.int32), 0, vectors.shape[1])  # kernels do not check bounds
+    num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
+    is_float32 = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
+    backend = jax.default_backend() if is_float32 else "any"
+    if backend == "cpu" and native.is_usable(num_inputs, hidden):
+        return native.last_hidden((*lower, *upper), vectors, lengths)
+    if backend == "gpu" and pallas.is_usable(hidden):
+        return pallas.last_hidden((*lower, *upper), vectors, lengths)
+    return last_hidden_jax(lower, upper, Sentences(vectors, lengths))
+
+
+def last_hidden_jax(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
+    """Return the result of `last_hidden`, computed in plain JAX on any device, including the padding.
+
+    Args:
+        lower: Weights of the lower layer.
+        upper: Weights of the upper layer.
+        texts: The texts.
+    """
+    vectors, lengths = zero_padding(texts)
+    zeros = jnp.zeros((vectors.shape[0], lower.hidden.shape[0]), jnp.result_type(vectors, *lower, *upper))
+
+    def step(state: _States, word: tuple[jax.Array, jax.Array]) -> tuple[_States, None]:
+        (h1, c1, h2, c2, last), (inputs, number) = state, word
+        h1, c1 = _cell(inputs + h1 @ lower.hidden, c1)
+        h2, c2 = _cell(h1 @ upper.input + h2 @ upper.hidden + upper.bias, c2)
+        return (h1, c1, h2, c2, jnp.where((number == lengths - 1)[:, None], h2, last)), None
+
+    inputs = jnp.moveaxis(vectors @ lower.input + lower.bias, 1, 0)
+    states = (zeros, zeros, zeros, zeros, zeros)
+    state, _ = lax.scan(step, states, (inputs, jnp.arange(vectors.shape[1])))
+    return state[-1]
+
+
+def _check_shapes(lower: Layer, vectors: jax.Array, lengths: tuple[int, ...]) -> None:
+    """Raise ConfigError if the shapes do not match; kernels do not check them."""
+    num_inputs = lower.input.shape[-2]
+    if vectors.ndim != 3 or vectors.shape[-1] != num_inputs:
+        raise ConfigError(f"vectors: shape {vectors.shape} must be [texts, words, {num_inputs}]; see num_features")
+    if lengths != vectors.shape[:1]:
+        raise ConfigError(f"lengths: shape {lengths} must be one length for each of the {vectors.shape[0]} texts")
+
+
+def _cell(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return hidden state and cell after a word."""
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
+
+
 def _layer_init(key: jax.Array, num_inputs: int, hidden: int) -> Params:
-    """Uniform within 1 / sqrt(hidden), two biases a layer: as the authors' framework has it, bias steps count twice."""
+    """Return parameters uniform in +- 1 / sqrt(hidden).
+
+    Each layer has two biases, as in the framework that the authors use: a gradient step moves their sum twice as far.
+    """
     bound = hidden**-0.5
     shapes = {
         "input": (num_inputs, 4 * hidden),

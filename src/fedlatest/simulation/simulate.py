@@ -104,7 +104,7 @@ def simulate(
 
     >>> import fedlatest
     >>> samples = fedlatest.load_digits()
-    >>> federation = samples.deal(fedlatest.by_label(samples.labels, num_clients=20, seed=0))
+    >>> federation = samples.to_federation(fedlatest.by_label(samples.labels, num_clients=20, seed=0))
     >>> result = fedlatest.simulate(
     ...     federation,
     ...     fedlatest.logistic(num_features=64, num_classes=10),

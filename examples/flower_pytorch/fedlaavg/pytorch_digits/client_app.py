@@ -1,4 +1,4 @@
-"""The client: trains and tests on its own digits."""
+"""The client: trains and tests on its own images."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -14,7 +14,7 @@ app = ClientApp(mods=[latest_mod()])
 
 @app.train()
 def train(msg: Message, context: Context) -> Message:
-    """Train the model that was sent."""
+    """Train the model in the message."""
     net, loader = Net(), _data(context)
     net.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     epochs, rate = int(context.run_config["local-epochs"]), float(msg.content["config"]["lr"])
@@ -25,7 +25,7 @@ def train(msg: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(msg: Message, context: Context) -> Message:
-    """Test the model that was sent."""
+    """Test the model in the message."""
     net, loader = Net(), _data(context)
     net.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     loss, accuracy = test_net(net, loader)

@@ -1,4 +1,4 @@
-"""The task: a small network, the digits that come with scikit-learn, training and testing."""
+"""The task: a small network, the digits of scikit-learn, training and testing."""
 
 from functools import cache
 
@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 @cache
 def load_all() -> TensorDataset:
-    """All images, shuffled the same way everywhere."""
+    """Return all images, shuffled with a fixed seed."""
     digits = load_digits()
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
@@ -36,7 +36,7 @@ def load_all() -> TensorDataset:
 
 
 def load_part(number: int, num_parts: int) -> DataLoader:
-    """One client's images: a few digits each, as people write what they need."""
+    """Return the images of one client; each client has only some of the digits."""
     images, labels = (part[NUM_TEST:] for part in load_all().tensors)
     by_digit = torch.argsort(labels, stable=True)
     rows = by_digit.tensor_split(num_parts)[number]
@@ -44,13 +44,13 @@ def load_part(number: int, num_parts: int) -> DataLoader:
 
 
 def load_test() -> DataLoader:
-    """Images that no client holds."""
+    """Return test images, which no client has."""
     images, labels = (part[:NUM_TEST] for part in load_all().tensors)
     return DataLoader(TensorDataset(images, labels), batch_size=NUM_TEST)
 
 
 def train(net: nn.Module, loader: DataLoader, *, epochs: int, rate: float) -> float:
-    """Plain SGD; the mean loss on the way."""
+    """Train with SGD and return the mean loss over the steps."""
     optimiser = torch.optim.SGD(net.parameters(), lr=rate)
     net.train()
     losses = []
@@ -65,7 +65,7 @@ def train(net: nn.Module, loader: DataLoader, *, epochs: int, rate: float) -> fl
 
 
 def test(net: nn.Module, loader: DataLoader) -> tuple[float, float]:
-    """Loss and accuracy."""
+    """Return the loss and the accuracy."""
     net.eval()
     loss, correct = 0.0, 0
     with torch.no_grad():

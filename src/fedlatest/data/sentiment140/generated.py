@@ -1,4 +1,4 @@
-"""Invented tweets in the formats of the real ones: for demonstrations, tests and timings without a download."""
+"""Synthetic tweets in the formats of the real files, for demonstrations, tests and benchmarks without a download."""
 
 import csv
 import tempfile
@@ -14,11 +14,14 @@ from fedlatest.data.sentiment140.parsing import read_tweets
 from fedlatest.data.sentiment140.tweet_set import TweetSet
 from fedlatest.errors import ConfigError
 
-NUM_WORDS, NUM_FELT, NUM_UNKNOWN = 400, 120, 20  # in all; that carry sentiment; that have no vector
-TELLS, AGREES = 0.35, 0.8  # how often a word carries sentiment, and then that of its tweet
-LENGTHS = (2, 16)  # words of a tweet, from and below
-NUM_OFTEN, NUM_SELDOM = (41, 90), (5, 41)  # tweets of an account, from and below
-SELDOM = 0.2  # of the accounts
+NUM_WORDS = 400
+NUM_SENTIMENT_WORDS = 120  # words that express a sentiment
+NUM_UNKNOWN_WORDS = 20  # words without a vector
+SENTIMENT_RATE = 0.35  # probability that a word of a tweet expresses a sentiment
+AGREEMENT_RATE = 0.8  # probability that this is the sentiment of the tweet
+LENGTHS = (2, 16)  # words of a tweet, as a half-open range
+FREQUENT_SIZES, RARE_SIZES = (41, 90), (5, 41)  # tweets of an account, as half-open ranges
+RARE_SHARE = 0.2  # share of the accounts with few tweets
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 DECORATIONS = (
     "@{word}_{number} {text}",
@@ -32,13 +35,13 @@ DECORATIONS = (
     "{text}{end}{end}{end}",
     "{shout}",
 )
-DECORATED, EMPTY = 0.3, 0.01  # of the tweets
+DECORATED, EMPTY = 0.3, 0.01  # shares of the tweets: with one of the decorations, and without any word
 
 
 def generated_tweets(num_accounts: int = 120, *, seed: int = 0) -> TweetSet:
-    """Accounts with time zones and sleep, most with more than 40 tweets, in words whose vectors tell sentiment.
+    """Return tweets of accounts with time zones and sleep, whose words have vectors that correlate with sentiment.
 
-    The same as writing the files with `write_generated` and reading them.
+    Most accounts have more than 40 tweets. The result equals that of `write_generated` followed by reading the files.
     """
     with tempfile.TemporaryDirectory() as folder:
         tweets_file, vectors_file = write_generated(folder, num_accounts, seed=seed)
@@ -47,14 +50,20 @@ def generated_tweets(num_accounts: int = 120, *, seed: int = 0) -> TweetSet:
 
 
 def write_generated(folder: Path | str, num_accounts: int = 120, *, seed: int = 0) -> tuple[Path, Path]:
-    """Write invented tweets as Sentiment140's CSV and their words as GloVe's text file; `load_sentiment140` finds both.
+    """Write synthetic tweets in the CSV format of Sentiment140 and word vectors in the text format of GloVe.
 
-    Returns the paths of the two: sentiment140/generated.csv and glove/glove.twitter.27B.25d.txt below the folder.
+    Args:
+        folder: Where to write; `load_sentiment140(folder)` reads the files.
+        num_accounts: Number of accounts.
+        seed: Seed of the random numbers.
+
+    Returns:
+        The paths of the two files, sentiment140/generated.csv and glove/glove.twitter.27B.25d.txt below `folder`.
     """
     if num_accounts < 1:
-        raise ConfigError(f"num_accounts={num_accounts}: give at least one")
+        raise ConfigError(f"num_accounts={num_accounts}: must be at least 1")
     rng = np.random.default_rng(seed)
-    language = _invent_language(rng)
+    language = _generate_language(rng)
     tweets_file, vectors_file = (
         Path(folder) / name for name in ("sentiment140/generated.csv", "glove/glove.twitter.27B.25d.txt")
     )
@@ -63,34 +72,38 @@ def write_generated(folder: Path | str, num_accounts: int = 120, *, seed: int = 
     with tweets_file.open("w", encoding="latin-1", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(_rows(rng, language, num_accounts))
     with vectors_file.open("w", encoding="utf-8", newline="\n") as file:
-        for word, vector in zip(language.words[NUM_UNKNOWN:], language.vectors[NUM_UNKNOWN:], strict=True):
+        for word, vector in zip(language.words[NUM_UNKNOWN_WORDS:], language.vectors[NUM_UNKNOWN_WORDS:], strict=True):
             file.write(f"{word} {' '.join(f'{value:.5g}' for value in vector)}\n")
     return tweets_file, vectors_file
 
 
 class _Language(NamedTuple):
     words: list[str]
-    feeling: npt.NDArray[np.float64]  # [words] in [-1, 1], 0 for most
+    sentiment: npt.NDArray[np.float64]  # [words] in [-1, 1], 0 for most
     vectors: npt.NDArray[np.float64]  # [words, 25]
 
 
-def _invent_language(rng: np.random.Generator) -> _Language:
-    """Words of two or three syllables; the vectors of those that carry sentiment lean to one side or the other."""
+def _generate_language(rng: np.random.Generator) -> _Language:
+    """Return words of two or three syllables; sentiment shifts the vector of a word along one direction."""
     syllables = [consonant + vowel for consonant in "bdfgklmnprstvw" for vowel in "aeiou"]
-    words: dict[str, None] = {}  # a set that keeps its order
+    words: dict[str, None] = {}  # used as an ordered set
     while len(words) < NUM_WORDS:
         words["".join(rng.choice(syllables, rng.integers(2, 4)))] = None
-    feeling = np.zeros(NUM_WORDS)
-    feeling[-NUM_FELT:] = np.repeat([-1, 1], NUM_FELT // 2) * rng.uniform(0.5, 1, NUM_FELT)
+    sentiment = np.zeros(NUM_WORDS)
+    sentiment[-NUM_SENTIMENT_WORDS:] = np.repeat([-1, 1], NUM_SENTIMENT_WORDS // 2) * rng.uniform(
+        0.5, 1, NUM_SENTIMENT_WORDS
+    )
     direction = rng.standard_normal(DIMENSIONS)
     direction *= 2 / np.linalg.norm(direction)
-    return _Language(list(words), feeling, rng.normal(0, 0.5, (NUM_WORDS, DIMENSIONS)) + np.outer(feeling, direction))
+    return _Language(
+        list(words), sentiment, rng.normal(0, 0.5, (NUM_WORDS, DIMENSIONS)) + np.outer(sentiment, direction)
+    )
 
 
 def _rows(rng: np.random.Generator, language: _Language, num_accounts: int) -> list[tuple[str, ...]]:
-    """Rows of the CSV in the order in which they were sent."""
-    often = rng.random(num_accounts) >= SELDOM
-    sizes = np.where(often, rng.integers(*NUM_OFTEN, num_accounts), rng.integers(*NUM_SELDOM, num_accounts))
+    """Return the rows of the CSV file in the order of their dates."""
+    frequent = rng.random(num_accounts) >= RARE_SHARE
+    sizes = np.where(frequent, rng.integers(*FREQUENT_SIZES, num_accounts), rng.integers(*RARE_SIZES, num_accounts))
     account = rng.permutation(np.repeat(np.arange(num_accounts), sizes))
     positive = rng.random(len(account)) < 0.5
     second = _times(rng, account, num_accounts)
@@ -110,34 +123,35 @@ def _rows(rng: np.random.Generator, language: _Language, num_accounts: int) -> l
 
 
 def _times(rng: np.random.Generator, account: npt.NDArray[np.int64], num_accounts: int) -> npt.NDArray[np.int64]:
-    """Seconds after midnight: awake for 16 hours from a waking time of one's own zone, one in 30 sent at any hour."""
-    wakes = rng.integers(0, 24, num_accounts) * 3600 + rng.integers(-3600, 3600, num_accounts)
-    awake = wakes[account] + 16 * 3600 * rng.beta(1.5, 1.5, len(account))
-    sleepless = rng.random(len(account)) < 1 / 30
-    return np.where(sleepless, rng.integers(0, SECONDS_PER_DAY, len(account)), awake.astype(np.int64)) % SECONDS_PER_DAY
+    """Return seconds after midnight: within 16 hours after the account's waking time; 1 in 30 at a uniform time."""
+    waking = rng.integers(0, 24, num_accounts) * 3600 + rng.integers(-3600, 3600, num_accounts)
+    awake = waking[account] + 16 * 3600 * rng.beta(1.5, 1.5, len(account))
+    at_any_time = rng.random(len(account)) < 1 / 30
+    uniform = rng.integers(0, SECONDS_PER_DAY, len(account))
+    return np.where(at_any_time, uniform, awake.astype(np.int64)) % SECONDS_PER_DAY
 
 
 def _texts(rng: np.random.Generator, language: _Language, positive: npt.NDArray[np.bool_]) -> list[str]:
-    """Words of which some agree with the tweet's sentiment, most say nothing; then what else people type."""
+    """Return texts in which some words mostly agree with the sentiment of the tweet and the others are neutral."""
     num_words = rng.integers(*LENGTHS, len(positive))
     total = int(num_words.sum())
-    bad, neutral, good = (rng.choice(np.flatnonzero(np.sign(language.feeling) == sign), total) for sign in (-1, 0, 1))
-    is_good = np.repeat(positive, num_words) == (rng.random(total) < AGREES)
-    ids = np.where(rng.random(total) < TELLS, np.where(is_good, good, bad), neutral).tolist()
+    bad, neutral, good = (rng.choice(np.flatnonzero(np.sign(language.sentiment) == sign), total) for sign in (-1, 0, 1))
+    is_good = np.repeat(positive, num_words) == (rng.random(total) < AGREEMENT_RATE)
+    ids = np.where(rng.random(total) < SENTIMENT_RATE, np.where(is_good, good, bad), neutral).tolist()
     ends = np.cumsum(num_words).tolist()
     texts = [
         " ".join(language.words[word] for word in ids[end - size : end])
         for end, size in zip(ends, num_words.tolist(), strict=True)
     ]
-    return [_decorated(rng, text) for text in texts]
+    return [_decorate(rng, text) for text in texts]
 
 
-def _decorated(rng: np.random.Generator, text: str) -> str:
-    """Now and then a name, a link, an entity, a repeated letter or capitals; seldom no word at all."""
-    chance = rng.random()
-    if chance < EMPTY:
+def _decorate(rng: np.random.Generator, text: str) -> str:
+    """Add a name, URL, HTML entity, repeated letter or capitals to some texts; replace a few by one without words."""
+    draw = rng.random()
+    if draw < EMPTY:
         return ":-) 2"
-    if chance > EMPTY + DECORATED:
+    if draw > EMPTY + DECORATED:
         return text
     form, number = rng.choice(DECORATIONS), rng.integers(1, 100)
     return str(form).format(text=text, word=text.split()[0], number=number, end=text[-1], shout=text.upper())

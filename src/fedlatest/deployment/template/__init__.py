@@ -1,1 +1,1 @@
-"""A Flower app that is copied, not imported."""
+"""The Flower app that `fedlatest deploy init` copies."""

@@ -1,1 +1,4 @@
-"""Kernels for what a compiler of arrays does badly: many small recurrent models, each over texts of its own lengths."""
+"""Kernels of the LSTM recurrence for many small models at once, over texts of different lengths.
+
+Array compilers are slow at this task. `native` runs on CPUs, `pallas` on NVIDIA GPUs.
+"""

@@ -1,8 +1,8 @@
 /* A two-layer LSTM over texts: its last hidden state, and the gradient of its weights.
 
-   One text at a time and only its real words, so nothing is spent on padding; a model's weights stay in the first cache
-   while its texts pass. XLA calls the two handlers at the end. Axes: [models, texts, words, ...]. INPUTS and HIDDEN are
-   set when this is compiled. Gates lie in the order input, forget, candidate, output. */
+   Texts are processed one at a time and without their padding; the weights of a model stay in the L1 cache while its
+   texts are processed. XLA calls the two handlers at the end of this file. Axes: [models, texts, words, ...]. The
+   compiler's command line defines INPUTS and HIDDEN. The order of the gates is input, forget, candidate, output. */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,21 +11,21 @@
 #include "xla/ffi/api/c_api.h"
 
 #define GATES (4 * HIDDEN)
-#define TRACE (12 * HIDDEN) /* what a word leaves behind: two layers of four gates, cell, tanh(cell) */
+#define TRACE (12 * HIDDEN) /* values kept per word for the backward pass: gates, cell, tanh(cell) of two layers */
 
-/* As many numbers as a register of this machine holds and a layer can be cut into: compilers take wider ones apart, one
-   number at a time. */
+/* LANES is the largest SIMD width that this machine supports and that divides HIDDEN. Compilers split wider vectors
+   into single numbers, which is slow. */
 #if defined(__AVX512F__)
-#define WIDEST 16
+#define MAX_LANES 16
 #elif defined(__AVX__)
-#define WIDEST 8
+#define MAX_LANES 8
 #else
-#define WIDEST 4
+#define MAX_LANES 4
 #endif
-#define LANES (HIDDEN % WIDEST == 0 ? WIDEST : WIDEST > 8 && HIDDEN % 8 == 0 ? 8 : HIDDEN % 4 == 0 ? 4 : 1)
-#define PARTS (GATES / LANES)
+#define LANES (HIDDEN % MAX_LANES == 0 ? MAX_LANES : MAX_LANES > 8 && HIDDEN % 8 == 0 ? 8 : HIDDEN % 4 == 0 ? 4 : 1)
+#define PARTS (GATES / LANES) /* SIMD vectors in a row of gates */
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
-#define INLINED inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
 typedef struct {
   const float *input, *hidden, *bias; /* [inputs, GATES], [HIDDEN, GATES], [GATES] */
@@ -36,14 +36,14 @@ typedef struct {
 } Gradient;
 
 /* tanh(x) = e / (e + 2) with e = exp(2x) - 1 = s q + (s - 1), where 2x = k ln 2 + r, s = 2^k and q = exp(r) - 1. */
-static inline float tanh_of(float x) {
+static inline float fast_tanh(float x) {
   float y = 2.0f * x;
-  y = y > 20.0f ? 20.0f : y; /* comparisons are false for NaN, which therefore passes through */
+  y = y > 20.0f ? 20.0f : y; /* comparisons with NaN are false, so NaN is preserved */
   y = y < -20.0f ? -20.0f : y;
-  union { float value; uint32_t bits; } s, rounded = {y * 1.44269504f + 12582912.0f}; /* its last bits are k */
+  union { float value; uint32_t bits; } s, rounded = {y * 1.44269504f + 12582912.0f}; /* its lowest bits are k */
   s.bits = (rounded.bits + 127) << 23;
   float k = rounded.value - 12582912.0f;
-  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 in two parts */
+  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 as a sum of two numbers */
   float q = 1.0f / 720.0f + r * (1.0f / 5040.0f);
   q = 1.0f / 120.0f + r * q;
   q = 1.0f / 24.0f + r * q;
@@ -54,10 +54,10 @@ static inline float tanh_of(float x) {
   return e / (e + 2.0f);
 }
 
-/* total [width] += v [count] W [count, width], where width is HIDDEN, 2 HIDDEN or GATES. An addition waits for the one
-   before it, so narrow rows of W have sums of their own, as many at a time as fill a row of gates; count is a multiple of
-   that. Inlined, so that count and width are known and the sums stay in registers. */
-static INLINED void add_product(float *restrict total, const float *restrict v, const float *restrict W, int count,
+/* total [width] += v [count] W [count, width], where width is HIDDEN, 2 HIDDEN or GATES. Each addition depends on the
+   previous one of the same sum. To have enough independent sums, GATES / width rows of W are summed separately; count
+   is a multiple of this number. Inlined, so that count and width are constants and the sums stay in registers. */
+static INLINE void add_product(float *restrict total, const float *restrict v, const float *restrict W, int count,
                                 int width) {
   const int rows = GATES / width, parts = width / LANES;
   Lanes sums[PARTS] = {{0}};
@@ -69,7 +69,7 @@ static INLINED void add_product(float *restrict total, const float *restrict v, 
     for (int part = 0; part < parts; part++) *(Lanes *)(total + part * LANES) += sums[row * parts + part];
 }
 
-/* One layer, one word: gates, the new cell and its tanh into trace [6 * HIDDEN]; the new hidden state into h. */
+/* One word in one layer: writes the gates, the new cell and its tanh to trace [6 * HIDDEN], and the new state to h. */
 static inline void step(const Layer *w, const float *restrict v, int inputs, const float *restrict c,
                         float *restrict h, float *restrict trace) {
   float z[GATES];
@@ -78,31 +78,33 @@ static inline void step(const Layer *w, const float *restrict v, int inputs, con
   add_product(z, h, w->hidden, HIDDEN, GATES);
   for (int k = 0; k < GATES; k++) { /* sigmoid(z) = (1 + tanh(z / 2)) / 2 */
     int candidate = k >= 2 * HIDDEN && k < 3 * HIDDEN;
-    float t = tanh_of(candidate ? z[k] : 0.5f * z[k]);
+    float t = fast_tanh(candidate ? z[k] : 0.5f * z[k]);
     trace[k] = candidate ? t : 0.5f + 0.5f * t;
   }
   const float *i = trace, *f = i + HIDDEN, *g = f + HIDDEN, *o = g + HIDDEN;
   float *cell = trace + GATES, *tanh_cell = cell + HIDDEN;
   for (int j = 0; j < HIDDEN; j++) {
     cell[j] = f[j] * c[j] + i[j] * g[j];
-    tanh_cell[j] = tanh_of(cell[j]);
+    tanh_cell[j] = fast_tanh(cell[j]);
     h[j] = o[j] * tanh_cell[j];
   }
 }
 
+/* Processes one text; writes the last hidden state of the upper layer to `last` and, unless NULL, all traces. */
 static void forward_text(const Layer w[2], const float *x, int length, float *last, float *traces) {
-  float h[2][HIDDEN] = {{0}}, scratch[2][TRACE] = {{0}}, none[HIDDEN] = {0};
-  const float *before = NULL;
+  float h[2][HIDDEN] = {{0}}, scratch[2][TRACE] = {{0}}, zeros[HIDDEN] = {0};
+  const float *previous = NULL;
   for (int t = 0; t < length; t++) {
     float *trace = traces ? traces + t * TRACE : scratch[t & 1];
-    step(&w[0], x + t * INPUTS, INPUTS, before ? before + GATES : none, h[0], trace);
-    step(&w[1], h[0], HIDDEN, before ? before + TRACE / 2 + GATES : none, h[1], trace + TRACE / 2);
-    before = trace;
+    step(&w[0], x + t * INPUTS, INPUTS, previous ? previous + GATES : zeros, h[0], trace);
+    step(&w[1], h[0], HIDDEN, previous ? previous + TRACE / 2 + GATES : zeros, h[1], trace + TRACE / 2);
+    previous = trace;
   }
   memcpy(last, h[1], sizeof h[1]);
 }
 
-/* One layer, one word, backwards: dh and dc of the new state become dz of the gates, and dc of the old state. */
+/* Backward pass of one word in one layer: from dh and dc of the new state, computes dz of the gates and dc of the old
+   state. */
 static inline void step_back(const float *restrict trace, const float *restrict c, const float *restrict dh,
                              float *restrict dc, float *restrict dz) {
   const float *i = trace, *f = i + HIDDEN, *g = f + HIDDEN, *o = g + HIDDEN, *tanh_cell = trace + GATES + HIDDEN;
@@ -116,9 +118,9 @@ static inline void step_back(const float *restrict trace, const float *restrict 
   }
 }
 
-/* Some rows of dW [rows, GATES] += sum over words of v_t[row] dz_t; rows is at most ROWS, whose sums fill 16 registers. */
+/* dW [rows, GATES] += sum over words t of v_t[row] dz_t, for at most ROWS rows, so that the sums fit 16 registers. */
 #define ROWS (PARTS < 16 ? 16 / PARTS : 1)
-static INLINED void add_rows(float *restrict dW, const float *restrict v, int stride, int rows, const float *restrict dz,
+static INLINE void add_rows(float *restrict dW, const float *restrict v, int stride, int rows, const float *restrict dz,
                              int length) {
   Lanes sums[ROWS * PARTS];
   memcpy(sums, dW, rows * GATES * sizeof(float));
@@ -129,8 +131,8 @@ static INLINED void add_rows(float *restrict dW, const float *restrict v, int st
   memcpy(dW, sums, rows * GATES * sizeof(float));
 }
 
-/* dW [count, GATES] += sum over words of v_t [count] times dz_t. */
-static INLINED void add_outer(float *restrict dW, const float *restrict v, int stride, int count,
+/* dW [count, GATES] += sum over words t of the outer product of v_t [count] and dz_t [GATES]. */
+static INLINE void add_outer(float *restrict dW, const float *restrict v, int stride, int count,
                               const float *restrict dz, int length) {
   const int whole = count - count % ROWS;
   for (int j = 0; j < whole; j += ROWS) add_rows(dW + j * GATES, v + j, stride, ROWS, dz, length);
@@ -143,23 +145,24 @@ static void transpose(float *restrict to, int stride, const float *restrict W, i
 }
 
 typedef struct {
-  float *dz[2], *h[2]; /* [words, GATES], [words + 1, HIDDEN] with h[0] = 0 */
+  float *dz[2], *h[2]; /* per layer: [words, GATES], and [words + 1, HIDDEN] with h[0] = 0 */
 } Scratch;
 
-static void backward_text(const float *lower_back, const float *upper_back, const float *x, int length,
+/* Backward pass of one text; adds the gradients of the weights to d. */
+static void backward_text(const float *lower_transposed, const float *upper_transposed, const float *x, int length,
                           const float *traces, const float *dlast, Gradient d[2], Scratch *s) {
-  float dh[2][HIDDEN] = {{0}}, dc[2][HIDDEN] = {{0}}, none[HIDDEN] = {0};
+  float dh[2][HIDDEN] = {{0}}, dc[2][HIDDEN] = {{0}}, zeros[HIDDEN] = {0};
   memcpy(dh[1], dlast, sizeof dh[1]);
   for (int t = length - 1; t >= 0; t--) {
-    const float *trace = traces + t * TRACE, *upper = trace + TRACE / 2, *before = t ? trace - TRACE : NULL;
-    float *lower_dz = s->dz[0] + t * GATES, *upper_dz = s->dz[1] + t * GATES, both[2 * HIDDEN] = {0};
-    step_back(upper, before ? before + TRACE / 2 + GATES : none, dh[1], dc[1], upper_dz);
-    add_product(both, upper_dz, upper_back, GATES, 2 * HIDDEN);
-    for (int j = 0; j < HIDDEN; j++) dh[0][j] += both[j];
-    memcpy(dh[1], both + HIDDEN, sizeof dh[1]);
-    step_back(trace, before ? before + GATES : none, dh[0], dc[0], lower_dz);
+    const float *trace = traces + t * TRACE, *upper = trace + TRACE / 2, *previous = t ? trace - TRACE : NULL;
+    float *lower_dz = s->dz[0] + t * GATES, *upper_dz = s->dz[1] + t * GATES, products[2 * HIDDEN] = {0};
+    step_back(upper, previous ? previous + TRACE / 2 + GATES : zeros, dh[1], dc[1], upper_dz);
+    add_product(products, upper_dz, upper_transposed, GATES, 2 * HIDDEN);
+    for (int j = 0; j < HIDDEN; j++) dh[0][j] += products[j];
+    memcpy(dh[1], products + HIDDEN, sizeof dh[1]);
+    step_back(trace, previous ? previous + GATES : zeros, dh[0], dc[0], lower_dz);
     memset(dh[0], 0, sizeof dh[0]);
-    add_product(dh[0], lower_dz, lower_back, GATES, HIDDEN);
+    add_product(dh[0], lower_dz, lower_transposed, GATES, HIDDEN);
     for (int l = 0; l < 2; l++) {
       const float *layer = trace + l * TRACE / 2;
       for (int j = 0; j < HIDDEN; j++)
@@ -175,7 +178,7 @@ static void backward_text(const float *lower_back, const float *upper_back, cons
   }
 }
 
-/* ---- what XLA calls ---- */
+/* ---- Interface to XLA ---- */
 
 static float *argument(XLA_FFI_CallFrame *frame, int number) {
   return (float *)((XLA_FFI_Buffer *)frame->args.args[number])->data;
@@ -185,8 +188,9 @@ static float *result(XLA_FFI_CallFrame *frame, int number) {
   return (float *)((XLA_FFI_Buffer *)frame->rets.rets[number])->data;
 }
 
-/* XLA first asks which version of its interface a handler was compiled for. */
-static int asks_for_version(XLA_FFI_CallFrame *frame) {
+/* Answers the initial call, in which XLA asks a handler for the API version it was compiled for. Returns whether this
+   was such a call. */
+static int answer_version_request(XLA_FFI_CallFrame *frame) {
   if (!frame->extension_start || frame->extension_start->type != XLA_FFI_Extension_Metadata) return 0;
   XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
   metadata->api_version.major_version = XLA_FFI_API_MAJOR;
@@ -198,7 +202,7 @@ typedef struct {
   int64_t models, texts, words;
 } Shape;
 
-static Shape shape_of(XLA_FFI_CallFrame *frame) { /* of the vectors [..., texts, words, INPUTS] */
+static Shape read_shape(XLA_FFI_CallFrame *frame) { /* from the word vectors [..., texts, words, INPUTS] */
   XLA_FFI_Buffer *vectors = (XLA_FFI_Buffer *)frame->args.args[6];
   Shape shape = {1, vectors->dims[vectors->rank - 3], vectors->dims[vectors->rank - 2]};
   for (int64_t axis = 0; axis < vectors->rank - 3; axis++) shape.models *= vectors->dims[axis];
@@ -207,21 +211,21 @@ static Shape shape_of(XLA_FFI_CallFrame *frame) { /* of the vectors [..., texts,
 
 static const int64_t SIZES[6] = {INPUTS * GATES, HIDDEN * GATES, GATES, HIDDEN * GATES, HIDDEN * GATES, GATES};
 
-static void weights_of(XLA_FFI_CallFrame *frame, int64_t model, Layer w[2]) {
+static void read_weights(XLA_FFI_CallFrame *frame, int64_t model, Layer w[2]) {
   const float *p[6];
   for (int part = 0; part < 6; part++) p[part] = argument(frame, part) + model * SIZES[part];
   w[0] = (Layer){p[0], p[1], p[2]};
   w[1] = (Layer){p[3], p[4], p[5]};
 }
 
-/* Six weights, vectors, lengths -> last hidden states [..., texts, HIDDEN]; traces too if there is a place for them. */
+/* Arguments: six weights, vectors, lengths. Results: last hidden states [..., texts, HIDDEN] and optional traces. */
 XLA_FFI_Error *lstm_forward(XLA_FFI_CallFrame *frame) {
-  if (asks_for_version(frame)) return NULL;
-  Shape shape = shape_of(frame);
+  if (answer_version_request(frame)) return NULL;
+  Shape shape = read_shape(frame);
   const int32_t *lengths = (const int32_t *)argument(frame, 7);
   for (int64_t model = 0; model < shape.models; model++) {
     Layer w[2];
-    weights_of(frame, model, w);
+    read_weights(frame, model, w);
     for (int64_t text = model * shape.texts; text < (model + 1) * shape.texts; text++)
       forward_text(w, argument(frame, 6) + text * shape.words * INPUTS, lengths[text], result(frame, 0) + text * HIDDEN,
                    frame->rets.size > 1 ? result(frame, 1) + text * shape.words * TRACE : NULL);
@@ -229,12 +233,14 @@ XLA_FFI_Error *lstm_forward(XLA_FFI_CallFrame *frame) {
   return NULL;
 }
 
-/* Six weights, vectors, lengths, traces, gradient of the last hidden states -> gradients of the six weights. */
+/* Arguments: six weights, vectors, lengths, traces, gradient of the last hidden states. Results: gradients of the six
+   weights. */
 XLA_FFI_Error *lstm_backward(XLA_FFI_CallFrame *frame) {
-  if (asks_for_version(frame)) return NULL;
-  Shape shape = shape_of(frame);
+  if (answer_version_request(frame)) return NULL;
+  Shape shape = read_shape(frame);
   const int32_t *lengths = (const int32_t *)argument(frame, 7);
-  float *memory = malloc(sizeof(float) * (2 * shape.words * GATES + 2 * (shape.words + 1) * HIDDEN + 3 * HIDDEN * GATES));
+  float *memory =
+      malloc(sizeof(float) * (2 * shape.words * GATES + 2 * (shape.words + 1) * HIDDEN + 3 * HIDDEN * GATES));
   if (!memory) {
     XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, "lstm: out of memory",
                                        XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
@@ -243,15 +249,15 @@ XLA_FFI_Error *lstm_backward(XLA_FFI_CallFrame *frame) {
   Scratch s = {{memory, memory + shape.words * GATES}, {NULL, NULL}};
   s.h[0] = s.dz[1] + shape.words * GATES;
   s.h[1] = s.h[0] + (shape.words + 1) * HIDDEN;
-  float *lower_back = s.h[1] + (shape.words + 1) * HIDDEN, *upper_back = lower_back + HIDDEN * GATES;
+  float *lower_transposed = s.h[1] + (shape.words + 1) * HIDDEN, *upper_transposed = lower_transposed + HIDDEN * GATES;
   memset(s.h[0], 0, HIDDEN * sizeof(float));
   memset(s.h[1], 0, HIDDEN * sizeof(float));
   for (int64_t model = 0; model < shape.models; model++) {
     Layer w[2];
-    weights_of(frame, model, w);
-    transpose(lower_back, HIDDEN, w[0].hidden, HIDDEN);
-    transpose(upper_back, 2 * HIDDEN, w[1].input, HIDDEN);
-    transpose(upper_back + HIDDEN, 2 * HIDDEN, w[1].hidden, HIDDEN);
+    read_weights(frame, model, w);
+    transpose(lower_transposed, HIDDEN, w[0].hidden, HIDDEN);
+    transpose(upper_transposed, 2 * HIDDEN, w[1].input, HIDDEN);
+    transpose(upper_transposed + HIDDEN, 2 * HIDDEN, w[1].hidden, HIDDEN);
     float *p[6];
     for (int part = 0; part < 6; part++) {
       p[part] = result(frame, part) + model * SIZES[part];
@@ -259,7 +265,7 @@ XLA_FFI_Error *lstm_backward(XLA_FFI_CallFrame *frame) {
     }
     Gradient d[2] = {{p[0], p[1], p[2]}, {p[3], p[4], p[5]}};
     for (int64_t text = model * shape.texts; text < (model + 1) * shape.texts; text++)
-      backward_text(lower_back, upper_back, argument(frame, 6) + text * shape.words * INPUTS, lengths[text],
+      backward_text(lower_transposed, upper_transposed, argument(frame, 6) + text * shape.words * INPUTS, lengths[text],
                     argument(frame, 8) + text * shape.words * TRACE, argument(frame, 9) + text * HIDDEN, d, &s);
   }
   free(memory);

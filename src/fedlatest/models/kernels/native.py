@@ -1,4 +1,4 @@
-"""The LSTM's kernel for a CPU: lstm.c, compiled for this machine when it is first needed, and kept."""
+"""The LSTM kernel for CPUs: lstm.c, compiled for this machine when it is first needed, and cached."""
 
 import ctypes
 import hashlib
@@ -17,26 +17,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedlatest.data.cache import write_shared
+from fedlatest.errors import FedlatestError
 from fedlatest.paths import cache_folder
 
 SOURCE = Path(__file__).with_name("lstm.c")
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-FOR_THIS_MACHINE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
-COMPILERS = ("cc", "gcc", "clang")  # unless the environment's CC names one
-SWITCH = "FEDLATEST_NATIVE"  # 0: do without
-PATIENCE = 120  # seconds for the compiler
+MACHINE_FLAGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
+COMPILERS = ("cc", "gcc", "clang")  # tried in this order after the environment variable CC
+SWITCH = "FEDLATEST_NATIVE"  # environment variable; 0 disables the kernel
+COMPILE_TIMEOUT = 120  # seconds
 
-Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper
+Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper layer
 
 
-def ready(num_inputs: int, hidden: int) -> bool:
-    """Whether the kernel for these sizes can be used; compiles it if need be. Says once why not."""
+def is_usable(num_inputs: int, hidden: int) -> bool:
+    """Return whether the kernel for these sizes can be used; compiles it if necessary, and warns once if that fails."""
     return os.environ.get(SWITCH, "1") != "0" and _target(num_inputs, hidden) is not None
 
 
 @jax.custom_vjp
 def last_hidden(weights: Weights, vectors: jax.Array, lengths: jax.Array) -> jax.Array:
-    """[texts, hidden] the upper layer's state after each text's last word."""
+    """Return [texts, hidden] the state of the upper layer after the last word.
+
+    Args:
+        weights: Weights of both layers.
+        vectors: float32 [texts, words, inputs] word vectors.
+        lengths: int32 [texts] number of words.
+    """
     shape = jax.ShapeDtypeStruct((vectors.shape[0], weights[1].shape[0]), jnp.float32)
     return _call("forward", shape, weights, vectors, lengths)
 
@@ -45,118 +53,122 @@ def _forward(weights: Weights, vectors: jax.Array, lengths: jax.Array) -> tuple[
     hidden = weights[1].shape[0]
     last = jax.ShapeDtypeStruct((vectors.shape[0], hidden), jnp.float32)
     traces = jax.ShapeDtypeStruct((*vectors.shape[:2], 12 * hidden), jnp.float32)
-    state, left = _call("forward", (last, traces), weights, vectors, lengths)
-    return state, (weights, vectors, lengths, left)
+    state, computed_traces = _call("forward", (last, traces), weights, vectors, lengths)
+    return state, (weights, vectors, lengths, computed_traces)
 
 
-def _backward(kept: Any, change: jax.Array) -> tuple[Weights, None, None]:
-    weights, vectors, lengths, traces = kept
+def _backward(residuals: Any, gradient: jax.Array) -> tuple[Weights, None, None]:
+    weights, vectors, lengths, traces = residuals
     shapes = tuple(jax.ShapeDtypeStruct(weight.shape, jnp.float32) for weight in weights)
-    return tuple(_call("backward", shapes, weights, vectors, lengths, traces, change)), None, None
+    return tuple(_call("backward", shapes, weights, vectors, lengths, traces, gradient)), None, None
 
 
 last_hidden.defvjp(_forward, _backward)
 
 
-def _call(what: str, shapes: Any, weights: Weights, *arrays: jax.Array) -> Any:
+def _call(handler: str, shapes: Any, weights: Weights, *arrays: jax.Array) -> Any:
     target = _target(weights[0].shape[0], weights[1].shape[0])
-    # Under vmap the kernel gets everything with a leading axis of models, and goes through it itself.
-    call: Any = jax.ffi.ffi_call(f"{target}_{what}", shapes, vmap_method="broadcast_all")
+    # Under vmap all arguments get a leading axis of models, over which the kernel loops itself.
+    call: Any = jax.ffi.ffi_call(f"{target}_{handler}", shapes, vmap_method="broadcast_all")
     return call(*weights, *arrays)
 
 
 def _target(num_inputs: int, hidden: int) -> str | None:
-    """The name under which XLA knows the kernel for these sizes, or None if it could not be had."""
-    with _ONE_AT_A_TIME:  # XLA takes a name once
+    """Return the name under which the kernel for these sizes is registered in XLA, or None if it is not usable."""
+    with _REGISTRATION:  # XLA accepts each name only once
         return _register(num_inputs, hidden)
 
 
-_ONE_AT_A_TIME = Lock()
+_REGISTRATION = Lock()
 
 
 @cache
 def _register(num_inputs: int, hidden: int) -> str | None:
     try:
         name, library = _build(num_inputs, hidden)
-        handlers = {what: getattr(library, f"lstm_{what}") for what in ("forward", "backward")}
+        handlers = {handler: getattr(library, f"lstm_{handler}") for handler in ("forward", "backward")}
     except (OSError, ValueError, AttributeError, subprocess.SubprocessError, _CompilerError) as error:
-        warnings.warn(f"the LSTM trains many times slower here: its kernel cannot be compiled ({error})", stacklevel=4)
+        warnings.warn(f"the LSTM will train many times slower: its kernel cannot be compiled ({error})", stacklevel=4)
         return None
-    for what, handler in handlers.items():
-        capsule = jax.ffi.pycapsule(handler)
-        jax.ffi.register_ffi_target(f"{name}_{what}", capsule, platform="cpu")
+    for handler, function in handlers.items():
+        jax.ffi.register_ffi_target(f"{name}_{handler}", jax.ffi.pycapsule(function), platform="cpu")
     return name
 
 
 class _CompilerError(Exception):
-    """The compiler's own words."""
+    """The compiler failed; the message is its output."""
 
 
 def _build(num_inputs: int, hidden: int) -> tuple[str, ctypes.CDLL]:
-    """The kernel's name and the kernel."""
+    """Return the name of the kernel and the loaded library."""
     sizes = (f"-DINPUTS={num_inputs}", f"-DHIDDEN={hidden}", f"-I{jax.ffi.include_dir()}")
-    for machine in FOR_THIS_MACHINE:
-        command = (*_compiler(), *FLAGS, *machine, *sizes, str(SOURCE))
+    for machine_flags in MACHINE_FLAGS:
+        command = (*_find_compiler(), *FLAGS, *machine_flags, *sizes, str(SOURCE))
         try:
-            name = _name(command)
-            return name, _library(command, name)
+            name = _kernel_name(command)
+            return name, _load(command, name)
         except _CompilerError as error:
-            refusal = error
-    raise refusal
+            last_error = error
+    raise last_error
 
 
-def _compiler() -> list[str]:
-    for named in (os.environ.get("CC"), *COMPILERS):
-        words = shlex.split(named or "")  # CC may hold options
+def _find_compiler() -> list[str]:
+    for candidate in (os.environ.get("CC"), *COMPILERS):
+        words = shlex.split(candidate or "")  # CC may contain options
         found = shutil.which(words[0]) if words else None
         if found:
             return [found, *words[1:]]
     raise FileNotFoundError("no C compiler found; install gcc or clang")
 
 
-def _name(command: tuple[str, ...]) -> str:
-    """Says what the kernel is made of: a cache outlives an update and may be shared by machines that differ."""
-    macros = _run((*command, "-E", "-dM"))  # of the compiler's version, the processor's instructions, XLA's interface
-    made_of = "\n".join([SOURCE.read_text(), macros, *command])
-    return f"fedlatest_lstm_{hashlib.sha256(made_of.encode()).hexdigest()[:24]}"
+def _kernel_name(command: tuple[str, ...]) -> str:
+    """Return a name with a hash of everything that the kernel depends on.
+
+    The cache may be older than the source, and different machines may share it.
+    """
+    macros = _run((*command, "-E", "-dM"))  # they include compiler version, processor features and XLA's API version
+    content = "\n".join([SOURCE.read_text(), macros, *command])
+    return f"fedlatest_lstm_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
 
 
-def _library(command: tuple[str, ...], name: str) -> ctypes.CDLL:
-    """The compiled kernel, from the cache or for it; where the cache is out of reach, for this process."""
+def _load(command: tuple[str, ...], name: str) -> ctypes.CDLL:
+    """Return the library from the cache, compiled if necessary; without a usable cache, compile for this process."""
     try:
-        return _kept(command, cache_folder() / "kernels" / f"{name}.so")
-    except OSError:
+        return _load_cached(command, cache_folder() / "kernels" / f"{name}.so")
+    except (OSError, FedlatestError):
         with tempfile.TemporaryDirectory(prefix="fedlatest-", ignore_cleanup_errors=True) as folder:
-            return ctypes.CDLL(str(_compile(command, Path(folder) / f"{name}.so")))
+            library = Path(folder) / f"{name}.so"
+            _compile(command, library)
+            return ctypes.CDLL(str(library))
 
 
-def _kept(command: tuple[str, ...], library: Path) -> ctypes.CDLL:
+def _load_cached(command: tuple[str, ...], library: Path) -> ctypes.CDLL:
     folder = library.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_private(folder)
     try:
         return ctypes.CDLL(str(library))
-    except OSError:  # not there, or damaged
-        with tempfile.TemporaryDirectory(dir=folder) as draft:  # two processes at this together do no harm
-            _compile(command, Path(draft) / library.name).replace(library)
+    except OSError:  # missing or damaged
+        write_shared(library, lambda draft: _compile(command, draft))
         return ctypes.CDLL(str(library))
 
 
 def _check_private(folder: Path) -> None:
-    """What lies there will be run: nobody else may have put it there."""
+    """Raise PermissionError if other users could have placed a library in the folder, because it will be executed."""
     if sys.platform != "win32":
         status = folder.stat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise PermissionError(f"{folder}: others may write there")
+            raise PermissionError(f"{folder}: other users can write to it")
 
 
-def _compile(command: tuple[str, ...], library: Path) -> Path:
+def _compile(command: tuple[str, ...], library: Path) -> None:
     _run((*command, "-o", str(library)))
-    return library
 
 
 def _run(command: tuple[str, ...]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
-    if done.returncode:
-        raise _CompilerError(f"{Path(command[0]).name}: {done.stderr.strip()[:300]}")
-    return done.stdout
+    result = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=COMPILE_TIMEOUT, check=False
+    )
+    if result.returncode:
+        raise _CompilerError(f"{Path(command[0]).name}: {result.stderr.strip()[:300]}")
+    return result.stdout

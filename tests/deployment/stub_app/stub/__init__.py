@@ -1,1 +1,1 @@
-"""A Flower app without any part of fedlatest: a client adds 1 to a vector, the server takes the mean."""
+"""A Flower app that does not use fedlatest: a client adds 1 to a vector, and the server computes the mean."""

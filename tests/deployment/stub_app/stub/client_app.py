@@ -1,4 +1,4 @@
-"""A client that adds 1, and counts in its state folder how often it was asked."""
+"""A client that adds 1, and counts the messages in its state folder."""
 
 from pathlib import Path
 

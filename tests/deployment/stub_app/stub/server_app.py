@@ -1,4 +1,4 @@
-"""A round loop with a deadline of its own, an event log, and a state file from which a new run goes on."""
+"""A round loop with a deadline, an event log, and a state file from which a new run continues."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
         note(job, "round", round=round)
         begin = time.time()
         nodes = {node.node_id: node for node in grid.get_nodes()}
-        while not nodes and time.time() < begin + deadline:  # a node needs some seconds to come
+        while not nodes and time.time() < begin + deadline:  # a node needs some seconds to connect
             time.sleep(0.5)
             nodes = {node.node_id: node for node in grid.get_nodes()}
         (job / "nodes.json").write_text(

@@ -1,1 +1,1 @@
-"""Handwritten digits on clients that come and go."""
+"""Handwritten digits on clients that are not always available."""

@@ -1,12 +1,12 @@
-"""The client: its own digits, its own training function, wrapped so that its latest update stays in the average."""
+"""The client: trains and evaluates on its own examples."""
 
-from fedlatest.flower import Assignment, Fitted, client_app
+from fedlatest.flower import ClientResult, ClientTask, client_app
 
 from .task import Arrays, evaluate, load_part, train
 
 
-def fit(model: Arrays, task: Assignment) -> Fitted:
-    """Train on this client's digits."""
+def fit(model: Arrays, task: ClientTask) -> ClientResult:
+    """Train on this client's examples."""
     number, config = int(task.node_config["partition-id"]), task.run_config
     features, labels = load_part(number, int(task.node_config["num-partitions"]))
     trained, loss = train(
@@ -18,13 +18,13 @@ def fit(model: Arrays, task: Assignment) -> Fitted:
         rate=float(config["learning-rate"]),
         seed=(int(config["seed"]), number, task.round),
     )
-    return Fitted(len(labels), {"train_loss": loss}, trained)
+    return ClientResult(len(labels), {"train_loss": loss}, trained)
 
 
-def score(model: Arrays, task: Assignment) -> Fitted:
-    """Evaluate on this client's digits."""
+def score(model: Arrays, task: ClientTask) -> ClientResult:
+    """Evaluate on this client's examples."""
     features, labels = load_part(int(task.node_config["partition-id"]), int(task.node_config["num-partitions"]))
-    return Fitted(len(labels), evaluate(model, features, labels))
+    return ClientResult(len(labels), evaluate(model, features, labels))
 
 
 app = client_app(fit, evaluate=score)

@@ -1,18 +1,18 @@
-"""The server: FedLaAvg where FedAvg would stand, with a folder for its ledger."""
+"""The server: runs FedLaAvg, with its ledger in a folder."""
 
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from fedlatest.flower import FedLaAvg, Pace, from_record, to_record
+from fedlatest.flower import FedLaAvg, Timeouts, from_record, to_record
 
-from .task import evaluate, first_model, load_test
+from .task import evaluate, initial_model, load_test
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play the job, or go on with it."""
+    """Start the job, or continue it."""
     config = context.run_config
     test = load_test()
 
@@ -26,7 +26,7 @@ def main(grid: Grid, context: Context) -> None:
         clip_norm=float(config["clip-norm"]) or None,
         seed=int(config["seed"]),
         min_clients=int(config["min-clients"]),
-        pace=Pace(deadline=float(config["deadline"]), expire=float(config["expire"]) or None),
+        timeouts=Timeouts(deadline=float(config["deadline"]), expire=float(config["expire"]) or None),
         evaluate_nodes_every=int(config["evaluate-nodes-every"]),
     )
-    strategy.start(grid, to_record(first_model()), num_rounds=int(config["rounds"]), evaluate_fn=evaluate_at_server)
+    strategy.start(grid, to_record(initial_model()), num_rounds=int(config["rounds"]), evaluate_fn=evaluate_at_server)

@@ -1,4 +1,4 @@
-"""A web server of our own, on this machine: tests never ask the web."""
+"""An HTTP server on this machine, so that tests of downloads need no network."""
 
 import threading
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Site:
-    """Pages by path, and which were asked for."""
+    """The pages of the server by path, and the requests it received."""
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes] = {}
-        self.asked: list[str] = []
-        self.cut = 0  # bytes that are promised and not sent
+        self.requests: list[str] = []
+        self.num_missing = 0  # bytes at the end of a page that are announced but not sent
         self.url = ""
 
 
@@ -36,13 +36,13 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        self.site.asked.append(self.path)
+        self.site.requests.append(self.path)
         page = self.site.pages.get(self.path)
         self.send_response(404 if page is None else 200)
         self.send_header("Content-Length", str(len(page or b"")))
         self.end_headers()
         if page:
-            self.wfile.write(page[: len(page) - self.site.cut])
+            self.wfile.write(page[: len(page) - self.site.num_missing])
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
+        """Do not log."""

@@ -1,4 +1,4 @@
-"""Invented tweets: what the real ones have, and a sentiment that can be learned, though not perfectly."""
+"""Generated tweets: the properties of the real ones, and a sentiment that can be learned, but not perfectly."""
 
 import csv
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fedlatest import ConfigError
-from fedlatest.data import deal_accounts, generated_tweets, write_generated
+from fedlatest.data import generated_tweets, split_accounts, write_generated
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.data.sentiment140.accounts import frequent_accounts, sleep_window
 from fedlatest.data.sentiment140.parsing import NAME, URL
 
 
-def test_files(tmp_path: Path) -> None:
+def test_generated_files(tmp_path: Path) -> None:
     tweets, vectors = write_generated(tmp_path, 20, seed=1)
     with tweets.open(encoding="latin-1", newline="") as file:
         rows = list(csv.reader(file))
@@ -32,8 +32,8 @@ def test_files(tmp_path: Path) -> None:
     assert tweets.read_bytes() != before[0]
 
 
-def test_what_they_have() -> None:
-    """Most accounts with more than 40 tweets, some with fewer; names, links, empty tweets, words without a vector."""
+def test_properties_of_the_tweets() -> None:
+    """Most accounts have more than 40 tweets, some fewer; there are names, URLs, empty tweets and unknown words."""
     data = generated_tweets()
     tweets = data.tweets
     assert len(tweets.accounts) == 120
@@ -48,8 +48,8 @@ def test_what_they_have() -> None:
     assert 0.8 < known.mean() < 0.99
 
 
-def test_they_sleep() -> None:
-    """In their quietest eight hours (a third of the day) accounts send far less than a third of their tweets."""
+def test_accounts_have_a_sleep_window() -> None:
+    """In the eight hours with the fewest tweets, accounts send less than 5% of their tweets, on average."""
     tweets = generated_tweets(30, seed=2).tweets
     asleep, starts = [], []
     for number in range(30):
@@ -57,24 +57,26 @@ def test_they_sleep() -> None:
         starts.append(sleep_window(sent))
         asleep.append(((sent - starts[-1]) % SECONDS_PER_DAY < 8 * 3600).mean())
     assert np.mean(asleep) < 0.05
-    assert len({start // (3 * 3600) for start in starts}) >= 5  # of eight parts of the day: many time zones
+    assert (
+        len({start // (3 * 3600) for start in starts}) >= 5
+    )  # of eight 3-hour parts of the day, so there are many time zones
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_sentiment_can_be_learned(seed: int) -> None:
-    """From the sum of a tweet's vectors, on tweets that were not trained on."""
+    """Logistic regression on the sum of the word vectors of a tweet, evaluated on the test tweets."""
     data = generated_tweets(seed=seed)
     texts = data.tweets.texts
-    deal = deal_accounts(data, num_clients=80, alpha=0.5)
+    split = split_accounts(data, num_clients=80, alpha=0.5)
 
     def features(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         return np.stack([data.vectors[texts.ids[texts.offsets[row] : texts.offsets[row + 1]]].sum(0) for row in rows])
 
-    model = LogisticRegression(max_iter=1000).fit(features(deal.rows), data.tweets.positive[deal.rows])
-    accuracy = model.score(features(deal.test_rows), data.tweets.positive[deal.test_rows])
+    model = LogisticRegression(max_iter=1000).fit(features(split.rows), data.tweets.positive[split.rows])
+    accuracy = model.score(features(split.test_rows), data.tweets.positive[split.test_rows])
     assert 0.72 < accuracy < 0.88
 
 
-def test_no_accounts() -> None:
+def test_no_accounts_is_an_error() -> None:
     with pytest.raises(ConfigError, match="num_accounts=0"):
         generated_tweets(0)

@@ -1,4 +1,5 @@
-"""The digits, deployed: real processes, TLS and keys, kill -9 at random moments. It ends, adds up, and has learnt."""
+"""The digits app as real processes with TLS and keys, under kill -9 at random times: it finishes, the audit holds, and
+the accuracy is that of a job without faults."""
 
 import logging
 import sys
@@ -9,17 +10,17 @@ from typing import NamedTuple
 import pytest
 from flwr.app import ArrayRecord, MetricRecord
 
-from fedlatest.deployment.fault_injection import Chaos, plan_chaos
+from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.scaffold import write_app
-from fedlatest.deployment.supervise import conduct
+from fedlatest.deployment.supervise import supervise
 from fedlatest.deployment.template.digits import client_app, task
-from fedlatest.flower import FedLaAvg, LocalGrid, Pace, from_record, to_record
+from fedlatest.flower import FedLaAvg, LocalGrid, Timeouts, from_record, to_record
 from fedlatest.ledger.audit import Audit, audit
 from fedlatest.ledger.job_folder import Event, find_ledger, find_stores, read_events
-from tests.deployment.leftovers import MARK, marked
+from tests.deployment.marked_processes import MARK, marked
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 NODES, COHORT = 5, 3
 TRAINING = {"seed": 0, "local-steps": 50, "batch-size": 10, "learning-rate": 0.1}
@@ -35,7 +36,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """None of the processes that a test starts may be left after it."""
+    """Check that no process of a test is still running at its end."""
     monkeypatch.setenv(MARK, str(tmp_path))
     yield
     assert marked(str(tmp_path)) == []
@@ -44,33 +45,35 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def deploy(folder: Path, *, rounds: int, node_kills: int, superlink_kills: int, seed: int) -> Outcome:
     write_app(folder / "app")
     federation = LocalFederation(folder, app=folder / "app", num_nodes=NODES, tls=True)
-    plan = plan_chaos(
+    plan = plan_faults(
         federation.names, rounds=rounds, node_kills=node_kills, superlink_kills=superlink_kills, seed=seed
     )
-    chaos = Chaos(plan)
+    faults = FaultInjector(plan)
     config = {**TRAINING, "rounds": rounds, "cohort-size": COHORT, "deadline": 12.0, "min-clients": NODES}
     with federation:
-        view = conduct(federation, config, chaos=chaos)
-    assert view.test_accuracy is not None
+        status = supervise(federation, config, faults=faults)
+    assert status.test_accuracy is not None
     ledger = find_ledger(folder)
     found = audit(ledger, find_stores(ledger))
-    return Outcome(view.test_accuracy, found, len(view.runs), len(chaos.done), read_events(folder / "job/events.jsonl"))
+    return Outcome(
+        status.test_accuracy, found, len(status.runs), len(faults.injected), read_events(folder / "job/events.jsonl")
+    )
 
 
 def without_faults(folder: Path, *, rounds: int) -> float:
-    """The accuracy of the same job when nothing happens, in one process."""
+    """Return the accuracy of the same job in one process without faults."""
     logging.getLogger("flwr").setLevel(logging.WARNING)
     grid = LocalGrid()
     for number in range(NODES):
-        about = {"state-dir": str(folder / f"{number}"), "partition-id": number, "num-partitions": NODES}
-        grid.add(client_app.app, about, run_config=TRAINING)
+        node_config = {"state-dir": str(folder / f"{number}"), "partition-id": number, "num-partitions": NODES}
+        grid.add(client_app.app, node_config, run_config=TRAINING)
     test = task.load_test()
 
     def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord:
         return MetricRecord({**task.evaluate(from_record(model), *test)})
 
-    strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, min_clients=NODES, pace=Pace(poll=0.001))
-    result = strategy.start(grid, to_record(task.first_model()), num_rounds=rounds, evaluate_fn=evaluate)
+    strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, min_clients=NODES, timeouts=Timeouts(poll=0.001))
+    result = strategy.start(grid, to_record(task.initial_model()), num_rounds=rounds, evaluate_fn=evaluate)
     accuracy = result.evaluate_metrics_serverapp[rounds]["accuracy"]
     assert isinstance(accuracy, float)
     return accuracy
@@ -81,24 +84,24 @@ def check(found: Outcome, *, rounds: int, kills: int, at_least: int) -> None:
     assert found.audit.round == rounds
     assert len(found.audit.in_sum) == NODES
     assert at_least <= found.num_kills <= kills
-    assert found.num_runs > 1, "the SuperLink was killed, and the job went on in a new run"
+    assert found.num_runs > 1, "the SuperLink was killed, so the job continued in a new run"
     assert [event for event in found.events if event["event"] in ("lost", "restored", "resync")] == []
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("mark")
-def test_a_job_survives_kills(tmp_path: Path) -> None:
-    """Twenty rounds; three kills of nodes and two of the SuperLink."""
-    found = deploy(tmp_path / "killed", rounds=20, node_kills=3, superlink_kills=2, seed=1)
+def test_a_job_finishes_despite_kills(tmp_path: Path) -> None:
+    """Twenty rounds, three kills of nodes and two of the SuperLink."""
+    found = deploy(tmp_path / "with_faults", rounds=20, node_kills=3, superlink_kills=2, seed=1)
     check(found, rounds=20, kills=5, at_least=4)
-    assert abs(found.accuracy - without_faults(tmp_path / "calm", rounds=20)) <= 0.02
+    assert abs(found.accuracy - without_faults(tmp_path / "without_faults", rounds=20)) <= 0.02
 
 
 @pytest.mark.chaos
 @pytest.mark.usefixtures("mark")
 @pytest.mark.parametrize("seed", [2, 3])
-def test_a_long_job_survives_many_kills(seed: int, tmp_path: Path) -> None:
-    """Sixty rounds; twelve kills of nodes and five of the SuperLink."""
-    found = deploy(tmp_path / "killed", rounds=60, node_kills=12, superlink_kills=5, seed=seed)
+def test_a_long_job_finishes_despite_many_kills(seed: int, tmp_path: Path) -> None:
+    """Sixty rounds, twelve kills of nodes and five of the SuperLink."""
+    found = deploy(tmp_path / "with_faults", rounds=60, node_kills=12, superlink_kills=5, seed=seed)
     check(found, rounds=60, kills=17, at_least=13)
-    assert abs(found.accuracy - without_faults(tmp_path / "calm", rounds=60)) <= 0.02
+    assert abs(found.accuracy - without_faults(tmp_path / "without_faults", rounds=60)) <= 0.02

@@ -1,4 +1,4 @@
-"""MNIST's file format, written; and a small set of images in it."""
+"""Writes IDX files, the format of MNIST, and a small data set in this format."""
 
 import gzip
 import struct
@@ -10,8 +10,8 @@ import numpy.typing as npt
 from fedlatest.data.mnist import FILES
 
 
-def write(folder: Path, name: str, array: npt.NDArray[np.uint8], *, spelled: str | None = None) -> Path:
-    """One IDX file, gzipped if its name says so."""
+def write_idx(folder: Path, name: str, array: npt.NDArray[np.uint8], *, spelled: str | None = None) -> Path:
+    """Write one IDX file, gzipped if its name ends with .gz."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (spelled or name)
     content = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
@@ -20,10 +20,10 @@ def write(folder: Path, name: str, array: npt.NDArray[np.uint8], *, spelled: str
 
 
 def write_small_mnist(folder: Path) -> None:
-    """4000 training and 200 test images of 3 x 3 pixels, ten digits each with a level of its own."""
+    """Write 4000 training and 200 test images of 3 x 3 pixels; each of the ten digits has its own brightness."""
     rng = np.random.default_rng(0)
     for number, (images, labels) in zip((4000, 200), (list(FILES)[:2], list(FILES)[2:]), strict=True):
         digits = (np.arange(number) % 10).astype(np.uint8)
         pixels = 20 * digits[:, None, None] + rng.integers(0, 40, (number, 3, 3))
-        write(folder, images, pixels.astype(np.uint8))
-        write(folder, labels, digits)
+        write_idx(folder, images, pixels.astype(np.uint8))
+        write_idx(folder, labels, digits)

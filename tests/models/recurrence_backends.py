@@ -1,4 +1,4 @@
-"""The three ways to compute the LSTM's recurrence: each alone, or a whole model made to take it."""
+"""The three backends of the LSTM recurrence, and a context in which a model uses one of them."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,38 +11,38 @@ import pytest
 
 from fedlatest.data.features import Sentences
 from fedlatest.models.kernels import native, pallas
-from fedlatest.models.lstm import Layer, last_hidden_plainly
+from fedlatest.models.lstm import Layer, last_hidden_jax
 
-Way = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
+Backend = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
 
 
 def _plain(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
-    return last_hidden_plainly(Layer(*weights[:3]), Layer(*weights[3:]), Sentences(vectors, lengths))
+    return last_hidden_jax(Layer(*weights[:3]), Layer(*weights[3:]), Sentences(vectors, lengths))
 
 
 def _pallas(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
-    return pallas.last_hidden(weights, vectors, lengths, True)  # interpreted: no GPU here
+    return pallas.last_hidden(weights, vectors, lengths, True)  # interpreted, so that no GPU is needed
 
 
-WAYS: dict[str, Way] = {"plain": _plain, "native": native.last_hidden, "pallas": _pallas}
+BACKENDS: dict[str, Backend] = {"plain": _plain, "native": native.last_hidden, "pallas": _pallas}
 has_compiler = any(map(shutil.which, native.COMPILERS))
-needs_compiler = pytest.mark.skipif(not has_compiler, reason="there is no C compiler here")
-each_way = pytest.mark.parametrize(
-    "way", ["plain", pytest.param("native", marks=needs_compiler), pytest.param("pallas")]
+needs_compiler = pytest.mark.skipif(not has_compiler, reason="there is no C compiler")
+every_backend = pytest.mark.parametrize(
+    "backend", ["plain", pytest.param("native", marks=needs_compiler), pytest.param("pallas")]
 )
 
 
 @contextmanager
-def taking(way: str) -> Iterator[None]:
-    """What is traced inside takes this way through the recurrence."""
+def using_backend(backend: str) -> Iterator[None]:
+    """Models that are traced inside use this backend."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "ready", lambda *_: way != "plain")
-        patch.setattr(native, "last_hidden", WAYS[way])
+        patch.setattr(native, "is_usable", lambda *_: backend != "plain")
+        patch.setattr(native, "last_hidden", BACKENDS[backend])
         yield
 
 
 def some_weights(num_inputs: int, hidden: int, *, seed: int = 0, models: tuple[int, ...] = ()) -> tuple[Any, ...]:
-    """Input, hidden and bias of the lower layer, then of the upper, large enough to bend the gates."""
+    """Input, hidden and bias of the lower layer, then of the upper, large enough for nonlinear gates."""
     rng = np.random.default_rng(seed)
     shapes = [(num_inputs, 4 * hidden), (hidden, 4 * hidden), (4 * hidden,)]
     shapes += [(hidden, 4 * hidden), (hidden, 4 * hidden), (4 * hidden,)]
@@ -50,7 +50,7 @@ def some_weights(num_inputs: int, hidden: int, *, seed: int = 0, models: tuple[i
 
 
 def some_params(num_inputs: int, hidden: int) -> Any:
-    """A model's parameters, of the same kind."""
+    """The parameters of a model with the weights of `some_weights`."""
     weights, rng = some_weights(num_inputs, hidden), np.random.default_rng(3)
     layers = [dict(zip(("input", "hidden", "input_bias"), part, strict=True)) for part in (weights[:3], weights[3:])]
     for layer in layers:

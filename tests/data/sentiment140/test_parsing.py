@@ -1,17 +1,15 @@
-"""Tweets: cleaned as the paper says, read as they lie about, complained about by row."""
+"""Tweets are cleaned as in the paper, read from plain and packed files, and errors name the row."""
 
 import gzip
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlatest import DataError
-from fedlatest.data.sentiment140.glove import read_glove
 from fedlatest.data.sentiment140.parsing import NAME, URL, clean, encode, read_tweets, seconds_after_midnight
 
 ROWS = [
@@ -33,7 +31,7 @@ def as_csv(rows: Sequence[tuple[str, ...]]) -> bytes:
         ("@Some_One99 hi @x", [NAME, "hi", NAME]),
         ("see http://t.co/aBc?x=1, www.site.org now HTTPS://A.B", ["see", URL, URL, "now", URL]),
         ("don't", ["don", "t"]),
-        ("soooo coool aab", ["soo", "cool", "aab"]),  # three o's become two; two stay
+        ("soooo coool aab", ["soo", "cool", "aab"]),  # three or more become two
         ("&lt;3 rock&amp;roll &quot;x&quot;", ["rock", "roll", "x"]),
         ("2day is 24/7", ["day", "is"]),
         ("caf\xe9", ["caf"]),  # letters are a .. z
@@ -42,19 +40,19 @@ def as_csv(rows: Sequence[tuple[str, ...]]) -> bytes:
         ("123 :-) ...", []),
     ],
 )
-def test_cleaning(text: str, words: list[str]) -> None:
+def test_clean(text: str, words: list[str]) -> None:
     assert clean(text) == words
 
 
 @given(st.lists(st.text(alphabet="aB@:/.hwtp&;l 1é", max_size=30), max_size=8))
-def test_encoding_says_what_cleaning_says(texts: list[str]) -> None:
+def test_encode_equals_clean(texts: list[str]) -> None:
     encoded = encode(texts)
     assert [encoded.text(number) for number in range(len(texts))] == [clean(text) for text in texts]
     assert len(set(encoded.words)) == len(encoded.words)
 
 
 @pytest.mark.parametrize("kind", ["csv", "gz", "zip"])
-def test_reading(tmp_path: Path, kind: str) -> None:
+def test_read_tweets(tmp_path: Path, kind: str) -> None:
     path, content = tmp_path / f"tweets.{kind}", as_csv(ROWS)
     if kind == "zip":
         with zipfile.ZipFile(path, "w") as folder:
@@ -75,9 +73,9 @@ def test_reading(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    "malformed",
     [
-        ("1", *ROWS[0][1:]),  # a sentiment that is none
+        ("1", *ROWS[0][1:]),  # an invalid sentiment
         ROWS[0][:5],
         (*ROWS[0], "more"),
         (*ROWS[0][:2], "yesterday", *ROWS[0][3:]),
@@ -85,28 +83,28 @@ def test_reading(tmp_path: Path, kind: str) -> None:
         (*ROWS[0][:4], "", "nobody said this"),
     ],
 )
-def test_malformed_rows_are_counted_and_too_many_are_an_error(tmp_path: Path, bad: tuple[str, ...]) -> None:
-    """One of 100 is 1%, which passes; one of 99 is more."""
+def test_malformed_rows_are_counted_and_too_many_are_an_error(tmp_path: Path, malformed: tuple[str, ...]) -> None:
+    """One of 100 rows is 1%, which is allowed; one of 99 is more."""
     path = tmp_path / "tweets.csv"
-    path.write_bytes(as_csv([*ROWS * 33, bad]))
+    path.write_bytes(as_csv([*ROWS * 33, malformed]))
     assert read_tweets(path).num_malformed == 1
-    path.write_bytes(as_csv([bad, *(ROWS * 33)[:98]]))
-    with pytest.raises(DataError, match=rf"1 of 99 rows make no sense \(first row 1: {bad[0]},1"):
+    path.write_bytes(as_csv([malformed, *(ROWS * 33)[:98]]))
+    with pytest.raises(DataError, match=rf"1 of 99 rows are malformed \(first row 1: {malformed[0]},1"):
         read_tweets(path)
 
 
-def test_files_that_are_not_tweets(tmp_path: Path) -> None:
+def test_invalid_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.csv: cannot be read"):
         read_tweets(tmp_path / "nowhere.csv")
     (tmp_path / "empty.csv").write_bytes(b"")
-    with pytest.raises(DataError, match=r"empty\.csv: holds no tweet"):
+    with pytest.raises(DataError, match=r"empty\.csv: contains no tweet"):
         read_tweets(tmp_path / "empty.csv")
     (tmp_path / "bad.gz").write_bytes(gzip.compress(as_csv(ROWS))[:30])
     with pytest.raises(DataError, match=r"bad\.gz: cannot be read"):
         read_tweets(tmp_path / "bad.gz")
     with zipfile.ZipFile(tmp_path / "none.zip", "w") as folder:
         folder.writestr("a.txt", b"")
-    with pytest.raises(DataError, match=r"none\.zip: holds no file that ends in '\.csv'"):
+    with pytest.raises(DataError, match=r"none\.zip: contains no file whose name ends with '\.csv'"):
         read_tweets(tmp_path / "none.zip")
 
 
@@ -117,70 +115,35 @@ def test_times_of_day(second: int) -> None:
 
 
 @given(st.text(max_size=30))
-def test_a_time_is_a_time_or_nothing(date: str) -> None:
+def test_any_text_gives_a_time_of_day_or_none(date: str) -> None:
     second = seconds_after_midnight(date)
     assert second is None or 0 <= second < 86400
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "zip"])
-def test_progress_is_told_in_bytes(tmp_path: Path, kind: str) -> None:
-    """45,000 lines: news after 20,000, 40,000 and at the end; of a zip's member its own bytes, not the zip's."""
-    path, content, heard = tmp_path / f"tweets.{kind}", as_csv(ROWS * 15_000), list[tuple[int, int | None]]()
+def test_progress_is_reported_in_bytes(tmp_path: Path, kind: str) -> None:
+    """45,000 lines: reports after 20,000, 40,000 and at the end; for a zip the uncompressed bytes of the member."""
+    path, content, reports = tmp_path / f"tweets.{kind}", as_csv(ROWS * 15_000), list[tuple[int, int | None]]()
     if kind == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as folder:
             folder.writestr("training.csv", content)
             folder.writestr("other.txt", content)
     else:
         path.write_bytes(gzip.compress(content) if kind == "csv.gz" else content)
-    read_tweets(path, told=lambda done, total: heard.append((done, total)))
+    read_tweets(path, on_progress=lambda done, total: reports.append((done, total)))
     size = len(content) if kind == "zip" else path.stat().st_size
-    assert len(heard) == 3
-    assert {total for _, total in heard} == {size}
-    assert 0 < heard[0][0] <= heard[1][0] <= heard[2][0] == size
-
-
-def test_word_vectors(tmp_path: Path) -> None:
-    """A word that is not in the file is zero; the order is that of the words asked for."""
-    text = b"the 1 2 3\ncat 4 5 6\n\xe2\x82\xac 7 8 9\n"
-    (tmp_path / "v.3d.txt").write_bytes(text)
-    (tmp_path / "v.gz").write_bytes(gzip.compress(text))
-    with zipfile.ZipFile(tmp_path / "v.zip", "w") as folder:
-        folder.writestr("v.3d.txt", text)
-        folder.writestr("v.50d.txt", b"the " + b"0 " * 50)
-    for name in ("v.3d.txt", "v.gz", "v.zip"):
-        vectors = read_glove(tmp_path / name, ["cat", NAME, "the"], dimensions=3)
-        np.testing.assert_array_equal(vectors, [[4, 5, 6], [0, 0, 0], [1, 2, 3]])
-    with pytest.raises(DataError, match="line 2: holds 3 numbers, expected 25 finite ones"):
-        read_glove(tmp_path / "v.3d.txt", ["cat"])
-    with pytest.raises(DataError, match="holds none of the 1 words"):
-        read_glove(tmp_path / "v.3d.txt", ["dog"], dimensions=3)
-    (tmp_path / "w.txt").write_text("cat one two three\n")
-    with pytest.raises(DataError, match="line 1: is not a word and its vector"):
-        read_glove(tmp_path / "w.txt", ["cat"], dimensions=3)
-
-
-def test_a_few_broken_vectors_are_unknown_words(tmp_path: Path) -> None:
-    """One of 200 lines may make no sense, or be beyond float32; three of 200 may not."""
-    words = [f"w{number}" for number in range(200)]
-    lines = [f"{word} 1 2 3" for word in words]
-    lines[5] = "w5 1 1e60 3"
-    (tmp_path / "v.txt").write_text("\n".join(lines))
-    vectors = read_glove(tmp_path / "v.txt", words, dimensions=3)
-    assert vectors[4].tolist() == [1, 2, 3]
-    assert vectors[5].tolist() == [0, 0, 0]
-    lines[6], lines[7] = "w6 1 2", "w7 a b c"
-    (tmp_path / "v.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=r"line 6: holds 3 numbers, expected 3 finite ones"):
-        read_glove(tmp_path / "v.txt", words, dimensions=3)
+    assert len(reports) == 3
+    assert {total for _, total in reports} == {size}
+    assert 0 < reports[0][0] <= reports[1][0] <= reports[2][0] == size
 
 
 def test_a_zip_that_cannot_be_unpacked(tmp_path: Path) -> None:
-    """Encrypted, as the flag in its directory says."""
+    """The flags of the member are changed to encrypted."""
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as folder:
         folder.writestr("t.csv", as_csv(ROWS))
     content = bytearray((tmp_path / "t.zip").read_bytes())
-    content[6] |= 1  # flags in the member's header
-    content[content.rindex(b"PK\x01\x02") + 8] |= 1  # and in the directory
+    content[6] |= 1  # flags in the header of the member
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1  # flags in the directory
     (tmp_path / "t.zip").write_bytes(content)
     with pytest.raises(DataError, match=r"t\.csv cannot be unpacked"):
         read_tweets(tmp_path / "t.zip")

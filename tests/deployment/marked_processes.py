@@ -1,4 +1,4 @@
-"""Finding processes that outlived their federation: by a mark in their environment, which all of them inherit."""
+"""Finds processes that are still running, by a mark in their environment, which descendants inherit."""
 
 import time
 from pathlib import Path
@@ -7,7 +7,7 @@ MARK = "FEDLATEST_TEST_MARK"
 
 
 def marked(mark: str) -> list[str]:
-    """Command lines of living processes with this mark (their own parent, the test, does not bear it)."""
+    """Return the command lines of running processes with this mark."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -18,14 +18,14 @@ def marked(mark: str) -> list[str]:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             if state != "Z":
                 found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:  # it ended meanwhile, or is not ours
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 
 
-def wait_until_none(mark: str, *, seconds: float) -> list[str]:
-    """What is left with this mark after so many seconds; looks until there is nothing."""
-    deadline = time.monotonic() + seconds
+def wait_until_none(mark: str, *, timeout: float) -> list[str]:
+    """Wait until no process has this mark; return those that still have it after the timeout."""
+    deadline = time.monotonic() + timeout
     while (left := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left
