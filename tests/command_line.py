@@ -1,4 +1,4 @@
-"""The command line, called: as a process of its own, or within this one, which takes a tenth of the time."""
+"""Calls of the command line: in a new process, or in this one, which takes a tenth of the time."""
 
 import io
 import os
@@ -15,7 +15,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 def fedlatest(*arguments: str, cwd: Path, data: Path | None = None) -> Done:
-    """`fedlatest ...` as a user starts it; `data` is what the environment names."""
+    """Run `fedlatest ...` in a new process; `data` is the value of FEDLATEST_DATA."""
     environment = {name: value for name, value in os.environ.items() if name != "FEDLATEST_DATA"}
     if data:
         environment["FEDLATEST_DATA"] = str(data)
@@ -26,7 +26,7 @@ def fedlatest(*arguments: str, cwd: Path, data: Path | None = None) -> Done:
 
 
 def fedlatest_here(*arguments: str, cwd: Path, data: Path | None = None) -> Done:
-    """The same entry point without a new process. What would be a traceback there is raised here."""
+    """Run the same entry point in this process; an unexpected exception is raised instead of printed."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(cwd)

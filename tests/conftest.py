@@ -1,4 +1,4 @@
-"""What all tests share: no deadlines (the first call of a function compiles), and where the full data is."""
+"""Configuration and fixtures of all tests: hypothesis without deadlines, a compilation cache, and the data folders."""
 
 import atexit
 import os
@@ -13,10 +13,10 @@ from hypothesis import settings
 
 from tests.data.idx_files import write_small_mnist
 
-os.environ.setdefault("NPROC", "1")  # as the command line does: small models, one thread
+os.environ.setdefault("NPROC", "1")  # one thread, as the command line sets it for small models
 
-# Many tests compile the same small programs: one compilation serves them all, in every worker and in every process
-# that a test starts.
+# Many tests compile the same small programs. A cache that lasts for the test session shares them between the pytest
+# workers and the processes that tests start. Set JAX_COMPILATION_CACHE_DIR to keep the programs for the next session.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fedlatest-tests-")
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
@@ -26,13 +26,19 @@ jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Accept JAX's warning about a cache entry that another process is still writing; JAX then compiles."""
+    config.addinivalue_line("filterwarnings", "default:Error reading persistent compilation cache entry")
+
+
 settings.register_profile("fedlatest", deadline=None, max_examples=50)
 settings.load_profile("fedlatest")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests do not write to the user's cache."""
+def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the tests out of the user's cache folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLATEST_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -40,7 +46,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with few and small images in MNIST's own format."""
+    """A folder with a few small images in the file format of MNIST."""
     folder = tmp_path_factory.mktemp("images")
     write_small_mnist(folder)
     return folder
@@ -48,7 +54,7 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mnist_folder() -> Path:
-    """The folder that holds MNIST, or a skip that says what is missing."""
+    """The folder that holds MNIST; skips the test if there is none."""
     named = os.environ.get("FEDLATEST_DATA")
     if not named or not (Path(named) / "mnist").is_dir():
         pytest.skip("FEDLATEST_DATA does not name a folder with mnist/ in it")
@@ -57,7 +63,7 @@ def mnist_folder() -> Path:
 
 @pytest.fixture
 def tweets_folder() -> Path:
-    """The folder that holds Sentiment140 and GloVe, or a skip that says what is missing."""
+    """The folder that holds Sentiment140 and GloVe; skips the test if there is none."""
     named = os.environ.get("FEDLATEST_DATA")
     if not named or not all((Path(named) / part).is_dir() for part in ("sentiment140", "glove")):
         pytest.skip("FEDLATEST_DATA does not name a folder with sentiment140/ and glove/ in it")

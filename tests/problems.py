@@ -1,4 +1,4 @@
-"""Small problems that several tests share."""
+"""Small federations and availability models that several tests share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ MODEL = logistic(num_features=4, num_classes=3)
 
 
 def small_federation(num_clients: int = 6, seed: int = 0) -> Federation:
-    """A few clients of 1 to 9 samples with 4 features and 3 classes."""
+    """Return a federation of clients with 1 to 9 samples each, 4 features and 3 classes."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 10, num_clients)
     samples = int(sizes.sum())
@@ -28,16 +28,16 @@ def small_federation(num_clients: int = 6, seed: int = 0) -> Federation:
 
 
 def coins(rates: Sequence[float], *, ids: npt.NDArray[Any] | None = None) -> Availability:
-    """Bernoulli draws, made such that one compiled program plays these and `days`: by day everybody, and no night."""
+    """Return Bernoulli draws with the structure of `days`, so that one compiled program serves both."""
     return both(bernoulli(rates, ids=ids), diurnal([True] * len(rates), period=2**20))
 
 
 def days(group: Sequence[bool], *, period: int) -> Availability:
-    """Diurnal blocks, made such that one compiled program plays these and `coins`: every coin falls well."""
+    """Return diurnal blocks with the structure of `coins`, so that one compiled program serves both."""
     return both(bernoulli([1.0] * len(group)), diurnal(group, period=period))
 
 
 def flat(params: Any) -> npt.NDArray[np.float64]:
-    """A logistic model's parameters as the reference keeps them: [classes, features + 1], bias last."""
+    """Return the parameters of a logistic model in the layout of the reference: [classes, features + 1], bias last."""
     weight, bias = np.asarray(params["weight"], np.float64), np.asarray(params["bias"], np.float64)
     return np.concatenate([weight, bias[..., None]], axis=-1)

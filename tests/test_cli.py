@@ -1,4 +1,4 @@
-"""The command line as a user meets it: its output and exit codes, in processes of its own where that matters."""
+"""The command line: output, exit codes and imports; in a new process where that matters."""
 
 import re
 import shutil
@@ -20,20 +20,23 @@ FAST = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "25")
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
-    """A short quickstart (by force into nothing, as `make demo`): the folder in which it was run, to be copied."""
+    """The folder and output of a short quickstart, run with --force as `make demo` does; tests use a copy.
+
+    The tests that use it stand next to each other, so that one pytest worker gets them all.
+    """
     folder = tmp_path_factory.mktemp("quickstart")
     return folder, fedlatest("run", "quickstart", *FAST, "--out", "q", "--force", cwd=folder)
 
 
 @pytest.fixture
 def after_quickstart(quickstart: tuple[Path, Done], tmp_path: Path) -> Path:
-    """A folder of one's own in which the quickstart was run."""
+    """A copy of the folder in which the quickstart was run."""
     shutil.copytree(quickstart[0], tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 def test_quickstart_end_to_end(quickstart: tuple[Path, Done], after_quickstart: Path) -> None:
-    """Four runs, a table, a figure; not overwritten, resumed, plotted."""
+    """Four runs, a table and a figure; a second call is rejected, --resume changes nothing, `plot` draws them."""
     folder, done = after_quickstart, quickstart[1]
     assert done.returncode == 0, done.stderr
     assert re.search(r"FedLaAvg +0\.\d{4} +0\.\d{4} +0\.\d{4} +\d+", done.stdout)
@@ -57,8 +60,27 @@ def test_quickstart_end_to_end(quickstart: tuple[Path, Done], after_quickstart: 
     assert (folder / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_forced_recipe_can_be_resumed_after_an_interruption(after_quickstart: Path) -> None:
+    """--force removes all runs of the recipe before the first one starts, so no old run is left to conflict."""
+    for name in ("fedavg", "sequential"):
+        RunFolder(after_quickstart / "q" / name).clear()  # as after an interruption: some runs are missing
+    other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
+    assert fedlatest_here(*other, "--resume", cwd=after_quickstart).returncode == 1
+    assert fedlatest_here(*other, "--force", cwd=after_quickstart).returncode == 0
+    for name in ("fedlaavg", "sequential"):
+        assert RunFolder(after_quickstart / "q" / name).manifest["config"]["recipe"]["period"] == 7
+
+
+def test_force_with_invalid_values_removes_nothing(after_quickstart: Path) -> None:
+    for invalid in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
+        done = fedlatest_here("run", "quickstart", *FAST, "--out", "q", "--force", *invalid, cwd=after_quickstart)
+        assert done.returncode == 1
+    for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
+        assert RunFolder(after_quickstart / "q" / name).finished
+
+
 def test_interrupt_and_resume(tmp_path: Path) -> None:
-    """Ctrl-C in the middle: exit 130, the work so far is kept, --resume goes on to the end."""
+    """Ctrl-C during a run: exit code 130 and a checkpoint; --resume with another setting is rejected."""
     arguments = ["run", "quickstart", *FAST[:-1], "100000", "--out", "q"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedlatest", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
@@ -83,7 +105,7 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
 
 
 def test_trace_from_the_command_line(small_mnist: Path, tmp_path: Path) -> None:
-    """A recorded pattern replayed: the numbers available are those of the pattern that was written."""
+    """A run that replays a trace has the numbers of available clients of the pattern that was written."""
     pattern = bernoulli([0.3] * 20)
     write_trace(tmp_path / "trace.csv", pattern, horizon=12, seed=5)
     assert read_trace(tmp_path / "trace.csv")
@@ -108,11 +130,12 @@ def test_trace_from_the_command_line(small_mnist: Path, tmp_path: Path) -> None:
         (("run", "quickstart", "--seeds", "0"), "--seeds 0"),
         (("run", "quickstart", "--device", "tpu"), "--device tpu: choose cpu or gpu"),
         (("run", "quickstart", "--resume", "--force"), "--resume, --force"),
+        (("run", "quickstart", "--data", "d"), "data=d: quickstart uses bundled data; omit --data"),
         (("run", "mnist", "--data", "nowhere"), "data=nowhere: no such folder"),
         (("plot", "nowhere"), "nowhere: holds no run"),
     ],
 )
-def test_mistakes_are_one_or_two_lines(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_user_errors_are_printed_without_a_traceback(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = fedlatest_here(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr
@@ -126,34 +149,38 @@ def test_mistakes_are_one_or_two_lines(tmp_path: Path, arguments: tuple[str, ...
         (("run", "quickstart", "--sed", "1"), 2, "No such option"),
     ],
 )
-def test_mistakes_end_a_process(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_exit_codes_of_a_process(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
     done = fedlatest(*arguments, cwd=tmp_path)
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_list_names_everything(tmp_path: Path) -> None:
+def test_list_names_recipes_and_components(tmp_path: Path) -> None:
     done = fedlatest_here("list", cwd=tmp_path)
     for name in ("quickstart", "mnist", "fedlaavg", "sequential", "diurnal", "markov", "lifetime", "trace", "mu=1.0"):
         assert name in done.stdout
-    assert fedlatest("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
+    assert fedlatest_here("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
 
 
-def test_forced_recipe_can_be_resumed_after_a_cut(after_quickstart: Path) -> None:
-    """--force removes all runs of the recipe before the first, so a cut leaves nothing old behind."""
-    for name in ("fedavg", "sequential"):
-        RunFolder(after_quickstart / "q" / name).clear()  # as if cut: some runs are missing
-    other = ("run", "quickstart", *FAST, "--set", "period=7", "--out", "q")
-    assert fedlatest_here(*other, "--resume", cwd=after_quickstart).returncode == 1
-    assert fedlatest_here(*other, "--force", cwd=after_quickstart).returncode == 0
-    for name in ("fedlaavg", "sequential"):
-        assert RunFolder(after_quickstart / "q" / name).manifest["config"]["recipe"]["period"] == 7
+HELP = """
+import sys
+from fedlatest.cli import main
+for arguments in {arguments!r}:
+    sys.argv = ["fedlatest", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+print("imported:", *(name for name in ("jax", "flwr", "matplotlib", "sklearn") if name in sys.modules))
+"""
 
 
-def test_force_with_nonsense_removes_nothing(after_quickstart: Path) -> None:
-    for nonsense in (("--seed", "-1"), ("--set", "batch_size=0"), ("--set", "evaluate_every=0")):
-        done = fedlatest_here("run", "quickstart", *FAST, "--out", "q", "--force", *nonsense, cwd=after_quickstart)
-        assert done.returncode == 1
-    for name in ("fedlaavg", "fedavg", "fedprox", "sequential"):
-        assert RunFolder(after_quickstart / "q" / name).finished
+def test_help_starts_without_heavy_packages() -> None:
+    """A command imports JAX, Flower and matplotlib when it runs; --help and --version need none of them."""
+    names = ("run", "list", "plot", "reproduce", "report", "advise", "explain", "deploy", "audit")
+    commands = [[], *([name] for name in names)]
+    code = HELP.format(arguments=[["--version"], *([*command, "--help"] for command in commands)])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.count("Usage:") == len(commands)
+    assert done.stdout.splitlines()[-1] == "imported:"

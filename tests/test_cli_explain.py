@@ -63,7 +63,7 @@ def test_advise_for_a_recipe(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r" E +31 +measured", done.stdout)
     assert re.search(r"staleness bound +I +309 ", done.stdout)
-    assert "Estimated: L (by power iteration on gradients' differences), G, sigma, B (the mean loss" in done.stdout
+    assert "Estimated: L (by power iteration on differences of gradients), G, sigma, B (the mean loss" in done.stdout
     assert re.search(r"smoothness +L +\S+ +estimated", done.stdout)
     assert "There are too few rounds" in done.stdout
 

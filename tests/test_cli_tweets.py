@@ -1,4 +1,4 @@
-"""The Sentiment140 task as a user meets it, on invented tweets."""
+"""The command line for the Sentiment140 task, on generated tweets."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ import pytest
 from fedlatest import ConfigError, generated_tweets, load_model, split_accounts, tweet_federation
 from fedlatest.data import write_generated
 from fedlatest.runs import RunFolder
-from tests.command_line import fedlatest, fedlatest_here
+from tests.command_line import fedlatest_here
 
 
-def test_the_task_in_small_needs_no_files(tmp_path: Path) -> None:
-    """Its run, the picture of its clients' days, and its model on texts."""
+def test_run_tweets_end_to_end(tmp_path: Path) -> None:
+    """The recipe needs no files; it leaves a run, a sleep figure and a model that predicts on texts."""
     done = fedlatest_here("run", "tweets", "--rounds", "20", "--set", "rounds_per_day=24", "--out", "o", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.strip().startswith("fedlaavg")  # nothing was loaded for long: no bar, no empty line for it
+    assert done.stderr.strip().startswith("fedlaavg")  # no bar and no empty line for loading
     assert (tmp_path / "o/sleep.png").stat().st_size > 5000
     folder = RunFolder(tmp_path / "o")
     assert folder.finished
@@ -28,8 +28,8 @@ def test_the_task_in_small_needs_no_files(tmp_path: Path) -> None:
     tweets = generated_tweets()
     federation = tweet_federation(tweets, split_accounts(tweets, num_clients=90))
     model = load_model(tmp_path / "o")
-    right = model.predict(federation.test_features, table=federation.table) == federation.test_labels
-    assert right.mean() == pytest.approx(folder.metrics().rows[-1].test_accuracy, abs=1e-6)
+    correct = model.predict(federation.test_features, table=federation.table) == federation.test_labels
+    assert correct.mean() == pytest.approx(folder.metrics().rows[-1].test_accuracy, abs=1e-6)
     with pytest.raises(ConfigError, match="table: texts as numbers of words need theirs"):
         model.predict(federation.test_features)
 
@@ -42,14 +42,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_figure_end_to_end(folder: Path, tmp_path: Path) -> None:
-    """The accounts' days, from files in the published formats; runs on other data are not taken for Sentiment140's.
+def test_reproduce_sleep_figure_from_files(folder: Path, tmp_path: Path) -> None:
+    """The sleep figure from files in the published formats, with a malformed row.
 
-    A row that makes no sense is told of, on the screen and in the manifest.
+    The manifest names the data "generated", not Sentiment140; the row is reported on stderr and in the manifest.
     """
     [file] = (folder / "sentiment140").iterdir()
     file.write_text(file.read_text("latin-1") + '"9","?"\n', "latin-1")
-    done = fedlatest(
+    done = fedlatest_here(
         "reproduce", "sentiment140", "--figure", "sleep", "--rounds", "3", "--out", "o", cwd=tmp_path, data=folder
     )
     assert done.returncode == 0, done.stderr
@@ -57,7 +57,7 @@ def test_a_figure_end_to_end(folder: Path, tmp_path: Path) -> None:
         assert (tmp_path / "o/figures" / name).stat().st_size > 5000
     data = RunFolder(tmp_path / "o/fedlaavg").manifest["data"]
     assert data["name"] == "generated"
-    assert "rows make no sense and are left out (first row" in data["notes"][0]
+    assert "rows are malformed and were skipped (first row" in data["notes"][0]
     assert "generated: 1 of" in done.stderr
     assert "<title>Sentiment140 under intermittent availability</title>" in (tmp_path / "o/report.html").read_text()
 
@@ -67,11 +67,11 @@ def test_a_figure_end_to_end(folder: Path, tmp_path: Path) -> None:
     [
         (("--data", "nowhere"), "data=nowhere: no such folder"),
         (("--data", "."), "data=.: contains no tweets"),
-        (("--set", "digits=3"), "digits: is a key of availability=diurnal"),
+        (("--set", "digits=3"), "digits: belongs to availability=diurnal"),
         (("--set", "alpha=half"), "alpha=half: expected a number"),
     ],
 )
-def test_mistakes_are_answered_in_a_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_user_errors_are_printed_without_a_traceback(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     done = fedlatest_here("run", "sentiment140", *arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr

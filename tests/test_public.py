@@ -1,4 +1,7 @@
-"""The public names, pinned: adding or removing one is a decision."""
+"""The list of public names, pinned so that a change of it is deliberate."""
+
+import subprocess
+import sys
 
 import fedlatest
 
@@ -19,7 +22,14 @@ def test_public_names() -> None:
         assert hasattr(fedlatest, name)
 
 
-def test_errors_have_one_root() -> None:
+def test_every_error_is_a_fedlatest_error() -> None:
     for name in fedlatest.__all__:
         if name.endswith("Error"):
             assert issubclass(getattr(fedlatest, name), fedlatest.FedlatestError)
+
+
+def test_run_folders_and_errors_are_imported_without_jax() -> None:
+    """Names are looked up in the packages without JAX first."""
+    code = "import sys, fedlatest; fedlatest.RunFolder, fedlatest.ConfigError; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,6 +1,6 @@
-"""Federated learning for clients that come and go.
+"""Federated learning with clients that are not always available: a compiled simulator and a deployment on Flower.
 
-Names are imported when they are first used: a client of a deployment then starts without JAX.
+The names in `__all__` are imported on first use, so that a deployed client and `fedlatest --help` start without JAX.
 """
 
 from importlib import import_module
@@ -62,14 +62,15 @@ if TYPE_CHECKING:
     from fedlatest.runs import RunFolder
     from fedlatest.simulation import Progress, Result, TrainedModel, load_model, simulate
 
-_HOMES = ("errors", "data", "algorithms", "availability", "models", "runs", "simulation", "theory")
+# In the order in which names are looked up: packages without JAX first.
+_PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "models", "simulation", "theory")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name in _PACKAGES:
         return import_module(f"fedlatest.{name}")
-    for home in _HOMES if name in __all__ else ():
-        found = getattr(import_module(f"fedlatest.{home}"), name, None)
+    for package in _PACKAGES if name in __all__ else ():
+        found = getattr(import_module(f"fedlatest.{package}"), name, None)
         if found is not None:
             return found
     raise AttributeError(f"module 'fedlatest' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m fedlatest` is the command line."""
+"""Entry point of `python -m fedlatest`, the same as the command `fedlatest`."""
 
 from fedlatest.cli import main
 

@@ -1,4 +1,4 @@
-"""Estimates of L, G, sigma and B on a problem where they are known."""
+"""Estimates of L, G, sigma and B on a problem whose constants are known."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +12,13 @@ SQUARED = Loss("squared", lambda outputs, labels: outputs**2, lambda outputs, la
 MODEL = Model(lambda key: jnp.array([1.0, 2.0]), lambda x, features: features @ x)
 
 
-def test_a_quadratic_by_hand() -> None:
+def test_estimates_of_a_quadratic() -> None:
     """Clients of two samples, f_i(x) = mean of (a x)^2, at x = (1, 2), batches of one; all weights are 1.
 
     Client 0 holds (3, 0) twice: Hessian diag(18, 0), gradient (18, 0), no noise, loss 9.
-    Client 1 holds (1, 0) and (0, 1): Hessian diag(1, 1), gradients (2, 0) and (0, 4): their distances from the mean
-    (1, 2) have squared norm 5, 16/15 of which is the unbiased estimate; loss 2.5.
+    Client 1 holds (1, 0) and (0, 1): Hessian diag(1, 1), gradients (2, 0) and (0, 4), which are (1, 2) on average and
+    differ from that by a squared norm of 5; the unbiased estimate from 16 batches is 16/15 of it. Loss 2.5.
+    L is the larger curvature, G the larger gradient norm, sigma the larger deviation, B the mean of 9 and 2.5.
     """
     features = np.array([[3, 0], [3, 0], [1, 0], [0, 1]], np.float32)
     labels = np.zeros(4, np.int32)
@@ -31,4 +32,4 @@ def test_a_quadratic_by_hand() -> None:
     found = estimate(spec)
     assert found.num_clients == 2
     assert found.problem == pytest.approx((18, 18, (5 * 16 / 15) ** 0.5, 5.75), rel=1e-3)
-    assert found.words({"gradient", "noise"}).startswith("Estimated: G, sigma, at the initial model, from 2 clients")
+    assert found.describe({"gradient", "noise"}).startswith("Estimated: G, sigma, at the initial model, from 2 clients")

@@ -1,15 +1,22 @@
-"""Many experiments at once: in processes as side by side as alone, stopped and continued."""
+"""Many experiments at once: batched and in worker processes they equal single runs, and they can be resumed."""
 
 import os
 import signal
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from fedlatest import FedlatestError, RunFolder, Samples, load_digits
 from fedlatest.experiments import Experiment, FederationBuilder
-from fedlatest.experiments.parallel_runs import Job, News, run_in_processes, run_side_by_side, side_by_side
+from fedlatest.experiments.parallel_runs import (
+    Batch,
+    BatchProgress,
+    group_by_program,
+    run_batches,
+    run_batches_in_processes,
+)
 from fedlatest.reproduction.mnist_figures import mnist_experiment
 
 SMALL = "num_clients=20 local_steps=2 rounds=60 evaluate_every=5"
@@ -22,84 +29,84 @@ EXPERIMENTS = [
 ]
 
 
-def alone(experiment: Experiment, path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def run_alone(experiment: Experiment, path: Path) -> npt.NDArray[np.float64]:
     return experiment.run(load_digits(), out=path, seeds=[0, 1]).metrics.column("train_loss")
 
 
-def losses(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def losses(path: Path) -> npt.NDArray[np.float64]:
     return RunFolder(path).metrics().column("train_loss")
 
 
-def one_each(folder: Path) -> list[Job]:
-    return [Job((experiment,), (folder / experiment.name,)) for experiment in EXPERIMENTS]
+def single_batches(folder: Path) -> list[Batch]:
+    return [Batch((experiment,), (folder / experiment.name,)) for experiment in EXPERIMENTS]
 
 
-def test_programs_are_shared_where_only_numbers_differ(tmp_path: Path) -> None:
+def test_experiments_that_differ_in_numbers_share_a_program(tmp_path: Path) -> None:
     """Two of FedAvg that differ in the period, two of FedProx that differ in mu, one of sequential SGD."""
     folders = [tmp_path / experiment.name for experiment in EXPERIMENTS]
-    jobs = side_by_side(EXPERIMENTS, folders, FederationBuilder(load_digits()))
-    assert [len(job.experiments) for job in jobs] == [2, 2, 1]
-    assert jobs[1].folders == (folders[2], folders[3])
+    batches = group_by_program(EXPERIMENTS, folders, FederationBuilder(load_digits()))
+    assert [len(batch.experiments) for batch in batches] == [2, 2, 1]
+    assert batches[1].folders == (folders[2], folders[3])
 
 
-def test_in_processes_and_side_by_side_are_as_alone(tmp_path: Path) -> None:
-    """Bit for bit on one machine; news comes of every job, and of its end once."""
-    heard: list[News] = []
-    jobs = [*one_each(tmp_path / "many")[:2], one_each(tmp_path / "many")[-1]]
-    experiments = [experiment for job in jobs for experiment in job.experiments]
-    run_in_processes(jobs, load_digits, [0, 1], heard.append, num_workers=2)
-    assert sorted(news.job for news in heard if news.done) == [0, 1, 2]
-    assert {news.round for news in heard} == set(range(0, 61, 5))
+def test_batches_and_worker_processes_equal_single_runs(tmp_path: Path) -> None:
+    """Bit for bit on one machine; every block of every batch is reported, and its end once."""
+    reports: list[BatchProgress] = []
+    batches = [*single_batches(tmp_path / "processes")[:2], single_batches(tmp_path / "processes")[-1]]
+    experiments = [experiment for batch in batches for experiment in batch.experiments]
+    run_batches_in_processes(batches, load_digits, [0, 1], reports.append, num_workers=2)
+    assert sorted(report.batch for report in reports if report.done) == [0, 1, 2]
+    assert {report.round for report in reports} == set(range(0, 61, 5))
     builder = FederationBuilder(load_digits())
-    folders = [tmp_path / "side" / experiment.name for experiment in experiments]
-    run_side_by_side(side_by_side(experiments, folders, builder), builder, [0, 1], heard.append)
+    folders = [tmp_path / "batched" / experiment.name for experiment in experiments]
+    run_batches(group_by_program(experiments, folders, builder), builder, [0, 1], reports.append)
     for experiment, folder in zip(experiments, folders, strict=True):
-        expected = alone(experiment, tmp_path / "alone" / experiment.name)
-        np.testing.assert_array_equal(losses(tmp_path / "many" / experiment.name), expected)
+        expected = run_alone(experiment, tmp_path / "alone" / experiment.name)
+        np.testing.assert_array_equal(losses(tmp_path / "processes" / experiment.name), expected)
         np.testing.assert_array_equal(losses(folder), expected)
 
 
-def test_stopped_and_continued(tmp_path: Path) -> None:
-    """A on_progress that wants to stop leaves checkpoints; the same jobs go on from there, and what is done stays."""
+def test_stopped_batches_are_resumed(tmp_path: Path) -> None:
+    """A callback that raises KeyboardInterrupt leaves checkpoints; the same batches resume from them."""
 
-    def stop(news: News) -> None:
-        if news.round == 5:
+    def stop(progress: BatchProgress) -> None:
+        if progress.round == 5:
             raise KeyboardInterrupt
 
-    jobs = one_each(tmp_path)[:2]
+    batches = single_batches(tmp_path)[:2]
     with pytest.raises(KeyboardInterrupt):
-        run_in_processes(jobs, load_digits, [0, 1], stop, num_workers=1)
+        run_batches_in_processes(batches, load_digits, [0, 1], stop, num_workers=1)
     first = RunFolder(tmp_path / EXPERIMENTS[0].name)
     assert 0 < first.rounds_done < 60
     assert not first.finished
-    heard: list[News] = []
-    run_in_processes(jobs, load_digits, [0, 1], heard.append, num_workers=1)
-    assert heard[0].round > 0
-    expected = alone(EXPERIMENTS[0], tmp_path / "alone")
+    reports: list[BatchProgress] = []
+    run_batches_in_processes(batches, load_digits, [0, 1], reports.append, num_workers=1)
+    assert reports[0].round > 0
+    expected = run_alone(EXPERIMENTS[0], tmp_path / "alone")
     np.testing.assert_array_equal(losses(tmp_path / EXPERIMENTS[0].name), expected)
 
 
-def test_a_diverged_run_is_told_of(tmp_path: Path) -> None:
-    wild = mnist_experiment(f"algorithm=fedprox {SMALL} mu=1e38 learning_rate=100")
-    heard: list[News] = []
-    jobs = [Job((wild,), (tmp_path / "wild",)), *one_each(tmp_path)[:1]]
-    run_in_processes(jobs, load_digits, [0], heard.append, num_workers=1)
-    [ended] = [news for news in heard if news.done and news.job == 0]
-    assert "not finite" in ended.diverged[wild.name]
+def test_a_diverged_run_is_reported(tmp_path: Path) -> None:
+    diverging = mnist_experiment(f"algorithm=fedprox {SMALL} mu=1e38 learning_rate=100")
+    reports: list[BatchProgress] = []
+    batches = [Batch((diverging,), (tmp_path / "diverging",)), *single_batches(tmp_path)[:1]]
+    run_batches_in_processes(batches, load_digits, [0], reports.append, num_workers=1)
+    [last] = [report for report in reports if report.done and report.batch == 0]
+    assert "not finite" in last.diverged[diverging.name]
     assert RunFolder(tmp_path / EXPERIMENTS[0].name).finished
 
 
-def broken() -> Samples:
+def fail_to_load() -> Samples:
     raise FedlatestError("no data today")
 
 
-def killed() -> Samples:
+def kill_this_process() -> Samples:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
-def test_trouble_in_a_worker_is_told(tmp_path: Path) -> None:
+def test_errors_in_a_worker_are_raised_in_the_parent(tmp_path: Path) -> None:
     with pytest.raises(FedlatestError, match="no data today"):
-        run_in_processes(one_each(tmp_path), broken, [0], print, num_workers=2)
+        run_batches_in_processes(single_batches(tmp_path), fail_to_load, [0], print, num_workers=2)
     with pytest.raises(FedlatestError, match="a worker process died"):
-        run_in_processes(one_each(tmp_path), killed, [0], print, num_workers=1)
+        run_batches_in_processes(single_batches(tmp_path), kill_this_process, [0], print, num_workers=1)

@@ -1,4 +1,4 @@
-"""KEY=VALUE: every key of every choice is known, typed and complained about."""
+"""KEY=VALUE overrides: known keys of every component, their types, and the error messages."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from fedlatest import ConfigError
 from fedlatest.data import generated_tweets, load_digits
 from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.experiments.mnist import DEFAULTS
-from fedlatest.experiments.settings import CHOICES, keywords, resolve
+from fedlatest.experiments.settings import COMPONENTS, keywords, resolve
 
 
-def test_defaults_are_the_papers() -> None:
+def test_defaults_of_mnist_are_those_of_the_paper() -> None:
     values = resolve(DEFAULTS, [])
     assert values == {
         "algorithm": "fedlaavg", "availability": "diurnal", "partition": "label", "model": "logistic",
@@ -19,7 +19,7 @@ def test_defaults_are_the_papers() -> None:
     }  # fmt: skip
 
 
-def test_keys_follow_the_choices() -> None:
+def test_keys_depend_on_the_components() -> None:
     values = resolve(DEFAULTS, ["algorithm=fedprox", "mu=0.5", "availability=markov", "share=0.2", "partition=iid"])
     assert (values["mu"], values["share"], values["correlation"]) == (0.5, 0.2, 50.0)
     assert "period" not in values
@@ -37,13 +37,15 @@ def test_keys_follow_the_choices() -> None:
         (["learning_rate=fast"], "learning_rate=fast: expected a number"),
         (["algorithm=fedlavg"], "algorithm=fedlavg: unknown; did you mean fedlaavg?"),
         (["availability=sometimes"], "availability=sometimes: unknown; choose one of alternating, always"),
-        (["mu=1"], "mu: is a key of algorithm=fedprox, which this run does not use"),
+        (["server_optimizer=adam"], "server_optimizer: unknown key"),  # a Python object: not for the command line
+        (["server_step=2"], "which this run does not use"),
+        (["mu=1"], "mu: belongs to algorithm=fedprox, which this run does not use"),
         (["weighting=both"], "weighting=both: choose one of loss, update, none"),
-        (["availability=trace"], "trace: availability=trace needs it; add --set trace=..."),
+        (["availability=trace"], "trace: required by availability=trace; add --set trace=..."),
         (["availability=trace", "trace=x.csv", "wrap=maybe"], "wrap=maybe: expected true or false"),
     ],
 )
-def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -> None:
+def test_errors_name_the_key_the_value_and_the_fix(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         resolve(DEFAULTS, overrides)
     assert message in str(error.value)
@@ -67,35 +69,35 @@ def test_complaints_name_key_value_and_fix(overrides: list[str], message: str) -
         (["availability=trace", "trace=nowhere.csv"], "trace=nowhere.csv: cannot be read"),
     ],
 )
-def test_nonsense_values_are_refused_when_built(overrides: list[str], message: str) -> None:
+def test_values_out_of_range_are_rejected_by_spec(overrides: list[str], message: str) -> None:
     experiment = RECIPES["mnist"].experiments(["num_clients=100", *overrides])[0]
     with pytest.raises(ConfigError if "trace" not in message else ValueError) as error:
         experiment.spec(FederationBuilder(load_digits()))
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("what", CHOICES)
-def test_every_choice_can_be_built(what: str) -> None:
-    """Each algorithm, availability model, partition and model, with its own defaults, on digits or on tweets."""
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_component_can_be_built(component: str) -> None:
+    """Each algorithm, availability model, partition and model, with its defaults, on digits or on tweets."""
     digits, tweets = FederationBuilder(load_digits()), FederationBuilder(generated_tweets(30))
-    for name, factory in CHOICES[what].items():
+    for name, factory in COMPONENTS[component].items():
         if "trace" in keywords(factory):
             continue  # needs a file
         recipe, builder = ("tweets", tweets) if name in ("sleep", "account", "lstm") else ("mnist", digits)
-        experiment = RECIPES[recipe].experiments([f"{what}={name}", "num_clients=20"])[0]
+        experiment = RECIPES[recipe].experiments([f"{component}={name}", "num_clients=20"])[0]
         spec = experiment.spec(builder)
         assert spec.federation.num_clients == spec.availability.num_clients == 20
-        assert what != "algorithm" or spec.algorithm.name == name
+        assert component != "algorithm" or spec.algorithm.name == name
 
 
 @pytest.mark.parametrize(
     ("recipe", "override", "message"),
     [
-        ("mnist", "model=lstm", "model=lstm: is for texts, which digits is not"),
-        ("mnist", "partition=account", "partition=account: is for texts, which digits is not"),
+        ("mnist", "model=lstm", "model=lstm: takes only texts, and digits holds numbers"),
+        ("mnist", "partition=account", "partition=account: takes only texts, and digits holds numbers"),
         ("mnist", "availability=sleep", "availability=sleep: this data set has no sample times"),
-        ("tweets", "model=logistic", "model=logistic: is not for texts; generated-tweets takes model=lstm"),
-        ("tweets", "partition=iid", "partition=iid: is not for texts; generated-tweets takes partition=account"),
+        ("tweets", "model=logistic", "model=logistic: does not take texts; use model=lstm"),
+        ("tweets", "partition=iid", "partition=iid: does not take texts; use partition=account"),
         ("tweets", "num_clients=31", "num_clients=31: must be at least 1 and at most"),
         ("tweets", "alpha=1.5", "alpha=1.5: must be in [0, 1]"),
         ("tweets", "window_hours=24", "window_hours=24.0: must be at least 1 second and less than 24 hours"),
@@ -104,7 +106,7 @@ def test_every_choice_can_be_built(what: str) -> None:
         ("tweets", "partition_seed=-1", "partition_seed=-1: must be 0 or larger"),
     ],
 )
-def test_texts_and_numbers_are_not_mixed_up(recipe: str, override: str, message: str) -> None:
+def test_components_for_texts_and_for_numbers_are_not_mixed(recipe: str, override: str, message: str) -> None:
     data = load_digits() if recipe == "mnist" else generated_tweets(30)
     experiment = RECIPES[recipe].experiments(["num_clients=20", override])[0]
     with pytest.raises(ConfigError) as error:
@@ -112,16 +114,16 @@ def test_texts_and_numbers_are_not_mixed_up(recipe: str, override: str, message:
     assert message in str(error.value)
 
 
-def test_fedprox_is_milder_on_tweets() -> None:
-    """The paper's mu: 1.0 on MNIST, 0.01 on Sentiment140; unless one is named."""
-    [milder] = RECIPES["sentiment140"].experiments(["algorithm=fedprox"])
-    [told] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "mu=0.5"])
+def test_default_mu_of_fedprox_depends_on_the_task() -> None:
+    """The paper's mu: 1.0 on MNIST, 0.01 on Sentiment140; an override of mu stays."""
+    [default] = RECIPES["sentiment140"].experiments(["algorithm=fedprox"])
+    [overridden] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "mu=0.5"])
     [spaced] = RECIPES["sentiment140"].experiments(["algorithm = fedprox"])
     [changed] = RECIPES["sentiment140"].experiments(["algorithm=fedprox", "algorithm=fedavg"])
     assert spaced.values["mu"] == 0.01
     assert "mu" not in changed.values
-    [usual] = RECIPES["mnist"].experiments(["algorithm=fedprox"])
-    assert (milder.values["mu"], told.values["mu"], usual.values["mu"]) == (0.01, 0.5, 1.0)
+    [on_mnist] = RECIPES["mnist"].experiments(["algorithm=fedprox"])
+    assert (default.values["mu"], overridden.values["mu"], on_mnist.values["mu"]) == (0.01, 0.5, 1.0)
 
 
 def test_quickstart_runs_four_algorithms() -> None:
@@ -129,24 +131,24 @@ def test_quickstart_runs_four_algorithms() -> None:
     assert [experiment.name for experiment in experiments] == ["fedlaavg", "fedavg", "fedprox", "sequential"]
     assert experiments[2].values["mu"] == 2.5
     assert {experiment.values["period"] for experiment in experiments} == {7}
-    with pytest.raises(ConfigError, match="algorithm: quickstart runs fedlaavg"):
+    with pytest.raises(ConfigError, match="algorithm: quickstart always runs fedlaavg"):
         RECIPES["quickstart"].experiments(["algorithm=naive"])
 
 
-def test_everyone_takes_part_when_participation_is_1() -> None:
-    """The paper's beta = 1.0; unless an availability, or a key of one, is named."""
+def test_clients_are_always_available_when_participation_is_1() -> None:
+    """The paper's beta = 1.0; an override of the availability or of one of its keys stays."""
     assert RECIPES["mnist"].experiments(["participation=1.0"])[0].values["availability"] == "always"
-    for told in ("availability=diurnal", "period=50"):
-        values = RECIPES["mnist"].experiments(["participation=1.0", told])[0].values
+    for override in ("availability=diurnal", "period=50"):
+        values = RECIPES["mnist"].experiments(["participation=1.0", override])[0].values
         assert values["availability"] == "diurnal"
 
 
-def test_a_recipes_default_is_for_its_own_component() -> None:
-    """`period` is 100 for the paper's diurnal blocks; sine keeps its own 20."""
+def test_a_recipes_default_applies_to_its_own_component_only() -> None:
+    """`period` is 100 for the paper's diurnal blocks; sine keeps its own default of 20."""
     assert resolve(DEFAULTS, ["availability=sine"])["period"] == 20
 
 
-def test_quickstart_passes_a_key_to_those_who_have_it() -> None:
+def test_quickstart_passes_a_key_to_the_algorithms_that_have_it() -> None:
     experiments = {e.name: e.values for e in RECIPES["quickstart"].experiments(["empty_round=hold", "weighting=none"])}
     assert experiments["fedlaavg"]["empty_round"] == "hold"
     assert experiments["fedavg"]["weighting"] == experiments["fedprox"]["weighting"] == "none"

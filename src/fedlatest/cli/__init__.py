@@ -1,4 +1,8 @@
-"""The command line: parses, calls, prints."""
+"""The command line: each command parses its options, calls the other packages and prints the result.
+
+May import every other package. Modules here import what a command needs when it runs, so that `fedlatest --help`
+starts without JAX, Flower and matplotlib.
+"""
 
 from fedlatest.cli import advise, deploy, explain, job, report, reproduce, run  # noqa: F401  (each adds its commands)
 from fedlatest.cli.app import main

@@ -99,20 +99,20 @@ def _from_recipe(
     name: str, overrides: list[str], data: Path | None, constants: Constants, learning_rate: float | None
 ) -> AdviceInput:
     """Measure E on a recipe's availability, and estimate the constants that are not given."""
-    from fedlatest.cli.progress import Loading
-    from fedlatest.cli.run import recipe_named
+    from fedlatest.cli.progress import LoadingBars
+    from fedlatest.cli.run import find_recipe
     from fedlatest.experiments import FederationBuilder
     from fedlatest.experiments.estimates import estimate
     from fedlatest.theory import Problem
     from fedlatest.theory.advice import TrainingSetting
 
-    experiments = recipe_named(name).experiments(overrides)
+    experiments = find_recipe(name).experiments(overrides)
     experiment = next((each for each in experiments if each.values["algorithm"] == "fedlaavg"), experiments[0])
     if experiment.values["algorithm"] != "fedlaavg":
         raise ConfigError(f"algorithm={experiment.values['algorithm']}: the theorems are about fedlaavg")
     use_device("cpu")
-    with Loading() as loading:
-        builder = FederationBuilder(recipe_named(name).load(data, on_progress=loading.hear))
+    with LoadingBars() as loading:
+        builder = FederationBuilder(find_recipe(name).load(data, on_progress=loading.update))
     spec = experiment.spec(builder)
     assumption = spec.availability.assumption(spec.rounds)
     estimates = estimate(spec)
@@ -127,7 +127,7 @@ def _from_recipe(
         spec.num_local_steps,
     )
     estimated = frozenset(constant for constant, given in constants._asdict().items() if given is None)
-    note = estimates.words(estimated) if estimated else ""
+    note = estimates.describe(estimated) if estimated else ""
     step = experiment.values["learning_rate"] if learning_rate is None else learning_rate
     return AdviceInput(setting, "measured", problem.smoothness, problem, step, note, estimated)
 

@@ -1,4 +1,4 @@
-"""The application that commands are added to, and how it ends."""
+"""The typer application that the commands are added to, its entry point, and the choice of a device."""
 
 import os
 import sys
@@ -6,25 +6,22 @@ import warnings
 from importlib.metadata import entry_points
 from typing import Annotated
 
-import jax
 import typer
 import typer.core
 from rich.console import Console
 from rich.text import Text
 
-from fedlatest import __version__
 from fedlatest.errors import ConfigError, FedlatestError
+from fedlatest.version import __version__
 
-typer.core.HAS_RICH = (
-    False  # its help is not asked for, and typer before 0.21 would escape brackets for it all the same
-)
+typer.core.HAS_RICH = False  # plain help; typer before 0.21 would escape brackets even with rich_markup_mode=None
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 out = Console()
 err = Console(stderr=True)
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one or two lines, never a traceback, and so is a warning."""
+    """Run the command line; print user errors and warnings as one or two lines instead of a traceback."""
     warnings.showwarning = lambda message, *_, **__: err.print(Text(str(message), style="yellow"), soft_wrap=True)
     try:
         app()
@@ -44,14 +41,17 @@ def about(
 
 
 def use_device(device: str | None) -> None:
-    """Take `cpu`, `gpu` or, if None, JAX's choice."""
+    """Make JAX use `cpu` or `gpu`; None leaves the choice to JAX."""
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"--device {device}: choose cpu or gpu")
-    if device == "cpu" or not entry_points(group="jax_plugins"):  # where accelerators plug in
-        # One thread trains the small models of a cohort faster than several: XLA would split every little product, and
-        # the threads would wait for each other. Read when JAX first starts; a user's own value stands.
+    if device == "cpu" or not entry_points(group="jax_plugins"):  # accelerators register themselves in this group
+        # A single thread trains the small models of a cohort faster: XLA would split every small matrix product over
+        # the threads, which then wait for each other. JAX reads NPROC when it starts; a value set by the user stays.
         os.environ.setdefault("NPROC", "1")
+
+    import jax
+
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     if device == "gpu" and jax.default_backend() != "gpu":
-        raise ConfigError("--device gpu: JAX finds no GPU here; pip install 'fedlatest[gpu]' on a machine with one")
+        raise ConfigError("--device gpu: JAX finds no GPU; install 'fedlatest[gpu]' on a machine that has one")

@@ -64,7 +64,7 @@ def rate(
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("rate.png"),
 ) -> None:
     """Run FedLaAvg with Corollary 1's step for several N and T; compare its gradients with Theorem 3's bound."""
-    from fedlatest.experiments.rate_simulation import Kind, RateSetting, play_rate
+    from fedlatest.experiments.rate_simulation import Kind, RateSetting, simulate_rate
     from fedlatest.report.theory_figures import MeasuredRate, draw_rate
 
     check_figure(to)
@@ -74,7 +74,7 @@ def rate(
         raise ConfigError(f"--seeds {seeds}: must be at least 1")
     use_device("cpu")
     points = [
-        play_rate(RateSetting(num_clients, rounds, cast(Kind, kind), period, heterogeneity, noise), range(seeds))
+        simulate_rate(RateSetting(num_clients, rounds, cast(Kind, kind), period, heterogeneity, noise), range(seeds))
         for num_clients in NUM_CLIENTS
         for rounds in NUM_ROUNDS
     ]

@@ -1,8 +1,9 @@
-"""Progress bars, and stopping politely."""
+"""Progress bars for loading and running, and a graceful stop on Ctrl-C."""
 
 import signal
 from collections.abc import Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.progress import (
     BarColumn,
@@ -17,43 +18,44 @@ from rich.progress import (
 from rich.text import Text
 
 from fedlatest.cli.app import err
-from fedlatest.experiments.parallel_runs import Job, News
-from fedlatest.reproduction.papers import work
-from fedlatest.simulation import Progress as Heard
+
+if TYPE_CHECKING:
+    from fedlatest.experiments.parallel_runs import Batch, BatchProgress
+    from fedlatest.simulation import Progress as SimulationProgress
 
 
-class Stop:
-    """A first Ctrl-C (or a polite kill) stops after the block at hand, with a checkpoint; a second one at once."""
+class GracefulStop:
+    """Context in which the first SIGINT or SIGTERM sets `requested` and the second raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
-    def __enter__(self) -> "Stop":
-        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    def __enter__(self) -> "GracefulStop":
+        self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
-    def __exit__(self, *problem: object) -> None:
-        for number, handler in self._before.items():
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
-        err.print("stopping at the next checkpoint; once more to stop at once")
+        self.requested = True
+        err.print("stopping at the next checkpoint; press Ctrl-C again to stop immediately")
 
 
 class RoundsPerSecond(ProgressColumn):
-    """Speed in rounds per second."""
+    """A column that shows the speed in rounds per second."""
 
     def render(self, task: Task) -> Text:
-        """The column's text."""
+        """Return the text of the column."""
         return Text("" if task.speed is None else f"{task.speed:,.0f} rounds/s")
 
 
-class Bars:
-    """A progress bar per experiment, and an estimate before the long part."""
+class ExperimentBars:
+    """One progress bar per experiment, and an estimate of time and memory once the first rounds are timed."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -66,34 +68,33 @@ class Bars:
             speed_estimate_period=20,
         )
 
-    def __enter__(self) -> "Bars":
+    def __enter__(self) -> "ExperimentBars":
         self._progress.start()
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def begin(self, name: str, rounds: int) -> None:
-        """A bar for the next experiment."""
+    def start(self, name: str, rounds: int) -> None:
+        """Add a bar for the next experiment."""
         self._task = self._progress.add_task(name, total=rounds)
-        self._estimated, self._fresh = False, True
+        self._estimate_shown, self._started = False, False
 
-    def hear(self, heard: Heard) -> None:
-        """Move the bar."""
-        if self._fresh:  # a resumed run begins where it was, not at a great speed from 0
-            self._progress.reset(self._task, completed=heard.round)
-            self._fresh = False
-        self._progress.update(self._task, completed=heard.round)
-        if not self._estimated and heard.seconds_left is not None:
-            self._estimated = True
-            if heard.seconds_left > 10:
-                self._progress.console.print(
-                    f"about {duration(heard.seconds_left)} to go, {heard.bytes_needed / 2**30:.2f} GiB of memory"
-                )
+    def update(self, progress: "SimulationProgress") -> None:
+        """Show the progress of the current experiment."""
+        if not self._started:  # a resumed run starts at its checkpoint; the rounds before it say nothing about speed
+            self._progress.reset(self._task, completed=progress.round)
+            self._started = True
+        self._progress.update(self._task, completed=progress.round)
+        if not self._estimate_shown and progress.seconds_left is not None:
+            self._estimate_shown = True
+            if progress.seconds_left > 10:
+                memory = f"{progress.bytes_needed / 2**30:.2f} GiB of memory"
+                self._progress.console.print(f"about {format_duration(progress.seconds_left)} left, {memory}")
 
 
-class Loading:
-    """A bar for each piece of loading data that takes a while."""
+class LoadingBars:
+    """One progress bar per step of loading a data set; nothing is shown if no progress is reported."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -106,75 +107,89 @@ class Loading:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> "Loading":
+    def __enter__(self) -> "LoadingBars":
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def hear(self, what: str, done: int, total: int | None) -> None:
-        """Move the bar of one piece."""
-        self._progress.start()  # nothing to show before; does nothing when started
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done, total=total)
+    def update(self, step: str, done: int, total: int | None) -> None:
+        """Show the progress of one step of loading.
+
+        Args:
+            step: description of the step.
+            done: bytes done.
+            total: bytes in all; None if unknown.
+        """
+        self._progress.start()  # does nothing if already started
+        if step not in self._tasks:
+            self._tasks[step] = self._progress.add_task(step, total=total)
+        self._progress.update(self._tasks[step], completed=done, total=total)
 
 
-class ManyBars:
-    """One bar for all runs together, weighted by their work, and one for each job that is at work."""
+class BatchBars:
+    """One bar for all batches together, weighted by their estimated work, and one for each batch that is running."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, batches: "Sequence[Batch]") -> None:
+        from fedlatest.reproduction.papers import work
+
         self._progress = Progress(
             TextColumn("{task.description:>40}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.fields[said]:>12}"),
+            TextColumn("{task.fields[status]:>12}"),
             TimeRemainingColumn(),
             console=err,
             speed_estimate_period=120,
         )
-        self._jobs, self._num_done = jobs, 0
-        self._work = [sum(work(experiment) for experiment in job.experiments) for job in jobs]
-        self._overall = self._progress.add_task("all", total=sum(self._work), said=self._count())
+        self._batches, self._num_done = batches, 0
+        self._work = [sum(work(experiment) for experiment in batch.experiments) for batch in batches]
+        self._overall = self._progress.add_task("all", total=sum(self._work), status=self._count())
         self._tasks: dict[int, TaskID] = {}
-        self._rounds_heard: dict[int, int] = {}
+        self._last_round: dict[int, int] = {}
 
-    def __enter__(self) -> "ManyBars":
+    def __enter__(self) -> "BatchBars":
         self._progress.start()
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def hear(self, news: News) -> None:
-        """Move the bars."""
-        job, rounds = self._jobs[news.job], self._jobs[news.job].experiments[0].values["rounds"]
-        if news.job not in self._tasks:  # what an earlier command did is not to be done: it leaves the total
-            self._tasks[news.job] = self._progress.add_task(_title(job), total=rounds, said="")
-            self._rounds_heard[news.job] = news.round
-            self._shrink(self._work[news.job] * news.round / rounds)
-        fresh = max(0, news.round - self._rounds_heard[news.job])  # of two that go on from different rounds, the second
-        self._rounds_heard[news.job] = news.round
-        self._progress.update(self._tasks[news.job], completed=news.round, said=f"{news.round}/{rounds}")
-        if news.done:
-            self._num_done += len(job.experiments)
-            self._progress.remove_task(self._tasks[news.job])
-            self._progress.console.print(f"{_title(job)}: done ({self._count()})", highlight=False, soft_wrap=True)
-        self._progress.update(self._overall, advance=self._work[news.job] * fresh / rounds, said=self._count())
+    def update(self, progress: "BatchProgress") -> None:
+        """Show the progress of one batch."""
+        number, batch = progress.batch, self._batches[progress.batch]
+        rounds = batch.experiments[0].values["rounds"]
+        if number not in self._tasks:  # rounds that were done before this command leave the total
+            self._tasks[number] = self._progress.add_task(_title(batch), total=rounds, status="")
+            self._last_round[number] = progress.round
+            self._shrink(self._work[number] * progress.round / rounds)
+        # Experiments of a batch may resume from different rounds, so the round can go back.
+        new_rounds = max(0, progress.round - self._last_round[number])
+        self._last_round[number] = progress.round
+        self._progress.update(self._tasks[number], completed=progress.round, status=f"{progress.round}/{rounds}")
+        if progress.done:
+            self._num_done += len(batch.experiments)
+            self._progress.remove_task(self._tasks[number])
+            self._progress.console.print(f"{_title(batch)}: done ({self._count()})", highlight=False, soft_wrap=True)
+        self._progress.update(self._overall, advance=self._work[number] * new_rounds / rounds, status=self._count())
 
     def _shrink(self, amount: float) -> None:
         [overall] = [task for task in self._progress.tasks if task.id == self._overall]
         self._progress.update(self._overall, total=(overall.total or 0) - amount)
 
     def _count(self) -> str:
-        return f"{self._num_done}/{sum(len(job.experiments) for job in self._jobs)} runs"
+        return f"{self._num_done}/{sum(len(batch.experiments) for batch in self._batches)} runs"
 
 
-def _title(job: Job) -> str:
-    first, *others = (experiment.name for experiment in job.experiments)
-    return f"{first} and {len(others)} more" if others else first
+def format_duration(seconds: float) -> str:
+    """Format a duration in minutes and seconds.
 
-
-def duration(seconds: float) -> str:
-    """In words."""
+    >>> format_duration(130)
+    '2 min 10 s'
+    """
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _title(batch: "Batch") -> str:
+    first, *others = (experiment.name for experiment in batch.experiments)
+    return f"{first} and {len(others)} more" if others else first

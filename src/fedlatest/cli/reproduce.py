@@ -15,7 +15,7 @@ from fedlatest.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
     from fedlatest.experiments import Experiment
-    from fedlatest.experiments.parallel_runs import News
+    from fedlatest.experiments.parallel_runs import BatchProgress
     from fedlatest.report import Claim, PublishedCurve, RunRecord
     from fedlatest.reproduction.figure import Figure
     from fedlatest.reproduction.papers import Judgement, Reproduction
@@ -37,8 +37,8 @@ def reproduce(
 
     Finished runs are reused, and interrupted runs continue from their last checkpoint.
     """
-    from fedlatest.cli.progress import duration
-    from fedlatest.cli.run import refuse_a_run_at
+    from fedlatest.cli.progress import format_duration
+    from fedlatest.cli.run import check_is_no_run
     from fedlatest.experiments.parallel_runs import default_workers
     from fedlatest.report import read_published
     from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_for, judge
@@ -53,7 +53,7 @@ def reproduce(
     histories = read_published(published) if published else {}
     experiments = experiments_for(figures, rounds=rounds)
     root = to or Path("runs") / f"reproduce-{paper}-{experiments[0].values['rounds']}x{seeds}"
-    refuse_a_run_at(root, "a reproduction")
+    check_is_no_run(root, "a reproduction")
     started, seed_numbers = time.monotonic(), list(range(seeds))
     missing = [each for each in experiments if not _is_complete(each, root / each.name, seed_numbers)]
     if missing:
@@ -62,7 +62,7 @@ def reproduce(
     runs = {record.path.name: record for record in _finished_runs([root / each.name for each in experiments])}
     judgement = judge(runs.values(), histories)
     _write_results(reproduction, figures, runs, judgement, root)
-    elapsed = duration(time.monotonic() - started)
+    elapsed = format_duration(time.monotonic() - started)
     out.print(f"{len(missing)} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
 
 
@@ -91,36 +91,38 @@ def _run(
     """Run the experiments: batched in compiled programs on an accelerator, in several processes on a CPU."""
     import jax
 
-    from fedlatest.cli.progress import Loading, ManyBars, Stop
+    from fedlatest.cli.progress import BatchBars, GracefulStop, LoadingBars
     from fedlatest.cli.run import show_notes
     from fedlatest.experiments import FederationBuilder
-    from fedlatest.experiments.parallel_runs import Job, run_in_processes, run_side_by_side, side_by_side
+    from fedlatest.experiments.parallel_runs import Batch, group_by_program, run_batches, run_batches_in_processes
 
-    with Loading() as loading:
-        builder = FederationBuilder(reproduction.load(data, on_progress=loading.hear))
+    with LoadingBars() as loading:
+        builder = FederationBuilder(reproduction.load(data, on_progress=loading.update))
     for experiment in experiments:
         builder.build(experiment.values)
     show_notes(builder.notes)
     folders = [root / experiment.name for experiment in experiments]
     accelerated = jax.default_backend() != "cpu"
     if accelerated:
-        jobs = side_by_side(experiments, folders, builder)
+        batches = group_by_program(experiments, folders, builder)
     else:
-        jobs = [Job((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
-    with Stop() as stop, ManyBars(jobs) as bars:
+        batches = [Batch((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
+    with GracefulStop() as stop, BatchBars(batches) as bars:
 
-        def on_progress(news: "News") -> None:
-            bars.hear(news)
-            for name, reason in news.diverged.items():
+        def on_progress(progress: "BatchProgress") -> None:
+            bars.update(progress)
+            for name, reason in progress.diverged.items():
                 err.print(Text(f"{name}: {reason}", style="yellow"), soft_wrap=True)
-            if stop.asked:
+            if stop.requested:
                 raise KeyboardInterrupt
 
         try:
             if accelerated:
-                run_side_by_side(jobs, builder, seeds, on_progress)
+                run_batches(batches, builder, seeds, on_progress)
             else:
-                run_in_processes(jobs, partial(reproduction.load, data), seeds, on_progress, num_workers=num_workers)
+                run_batches_in_processes(
+                    batches, partial(reproduction.load, data), seeds, on_progress, num_workers=num_workers
+                )
         except KeyboardInterrupt:
             err.print(f"stopped; run the same command again to continue (runs are in {root})", soft_wrap=True)
             raise typer.Exit(130) from None

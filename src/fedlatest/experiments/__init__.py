@@ -1,11 +1,13 @@
-"""Complete experiments, ready to run."""
+"""Named recipes and their settings, and the simulations behind the paper's theory.
 
-from fedlatest.experiments.build_federation import FederationBuilder
-from fedlatest.experiments.experiment import Experiment, Recipe
+A recipe (`quickstart`, `mnist`, `tweets`, `sentiment140`) turns KEY=VALUE overrides into experiments. May import
+algorithms, availability, data, models, runs, simulation and theory; not reproduction, report or cli.
+"""
+
+from fedlatest.experiments.experiment import Experiment, FederationBuilder, Recipe
 from fedlatest.experiments.mnist import mnist
 from fedlatest.experiments.quickstart import quickstart
-from fedlatest.experiments.sentiment140 import sentiment140
-from fedlatest.experiments.tweets import tweets
+from fedlatest.experiments.sentiment140 import sentiment140, tweets
 
 RECIPES = {recipe.name: recipe for recipe in (quickstart, mnist, tweets, sentiment140)}
 

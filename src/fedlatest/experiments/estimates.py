@@ -1,4 +1,7 @@
-"""L, G, sigma and B of a model on data: estimates at the initial model, from a few clients. Bounds they are not."""
+"""Estimates of the constants L, G, sigma and B of an experiment, at its initial model and from a few clients.
+
+They are estimates, not bounds: elsewhere on the trajectory the constants may be larger.
+"""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -15,36 +18,36 @@ from fedlatest.theory import Problem
 
 NUM_CLIENTS = 20
 NUM_BATCHES = 16
-NUM_SAMPLES = 64  # of a client, to stand for all of its own
-NUM_TURNS = 12  # of the power iteration
-APART = 1e-2  # how far apart the gradients are taken that tell curvature
+NUM_SAMPLES = 64  # samples per client on which the loss and its curvature are computed
+NUM_ITERATIONS = 12  # of the power iteration
+STEP = 1e-2  # length of the finite difference of gradients
 
 
 class Estimates(NamedTuple):
-    """What was found, and from what."""
+    """The estimated constants, and the numbers of clients and batches that they are based on."""
 
     problem: Problem
     num_clients: int
     num_batches: int
 
-    def words(self, guessed: Collection[str]) -> str:
-        """How far to trust those of the constants that are taken from here."""
-        how = {
-            "smoothness": "L (by power iteration on gradients' differences)",
+    def describe(self, names: Collection[str]) -> str:
+        """Return a sentence that says how the named constants were estimated."""
+        methods = {
+            "smoothness": "L (by power iteration on differences of gradients)",
             "gradient": "G",
             "noise": "sigma",
-            "distance": "B (the mean loss, as if f(x*) = 0)",
+            "distance": "B (the mean loss, assuming f(x*) = 0)",
         }
-        named = [words for name, words in how.items() if name in guessed]
+        named = [method for name, method in methods.items() if name in names]
         return (
             f"Estimated: {', '.join(named)}, at the initial model, from {self.num_clients} clients with "
-            f"{self.num_batches} batches each; of L, G and sigma the largest seen. Elsewhere on the way they may be "
-            "larger."
+            f"{self.num_batches} batches each; L, G and sigma are the largest values seen. They may be larger "
+            "elsewhere on the trajectory."
         )
 
 
 def estimate(spec: ExperimentSpec) -> Estimates:
-    """Look at some clients, spread evenly, with the spec's model, loss and batches."""
+    """Estimate L, G, sigma and B at the initial model, from at most NUM_CLIENTS evenly spaced clients."""
     samples = put_on_device(spec.federation)
     number = min(NUM_CLIENTS, spec.federation.num_clients)
     chosen = np.unique(np.linspace(0, spec.federation.num_clients - 1, number).round().astype(np.int32))
@@ -52,7 +55,7 @@ def estimate(spec: ExperimentSpec) -> Estimates:
     batch_size, seed = spec.batch_size, jnp.uint32(spec.seeds[0])
 
     def loss(params: Any, client: jax.Array, rows: jax.Array) -> jax.Array:
-        """f_i on some of its samples: w_i N times their mean loss, as the paper scales it."""
+        """f_i on some rows of client i: w_i N times their mean loss, scaled as in the paper."""
         features, labels = jax.tree.map(lambda leaf: leaf[rows], (samples.features, samples.labels))
         outputs = spec.model.apply(params, expand(features, samples.table))
         return samples.weights[client] * jnp.mean(spec.loss.per_sample(outputs, labels))
@@ -61,30 +64,26 @@ def estimate(spec: ExperimentSpec) -> Estimates:
         return batch_rows(samples, client, round=jnp.int32(0), seed=seed, num_steps=num_batches, batch_size=size)
 
     @jax.jit
-    def look(client: jax.Array) -> tuple[jax.Array, ...]:
+    def measure(client: jax.Array) -> tuple[jax.Array, ...]:
         rows = rows_of(client, 1, NUM_SAMPLES)[0]
-        value, slope = jax.value_and_grad(loss)(params, client, rows)
+        value, gradient = jax.value_and_grad(loss)(params, client, rows)
         batches = rows_of(client, NUM_BATCHES, batch_size)
         gradients = jax.lax.map(lambda batch: jax.grad(loss)(params, client, batch), batches)
         mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), gradients)
         spread = jax.tree.map(lambda leaf, middle: leaf - middle, gradients, mean)
         squared, variance = _squared_norm(gradients) / NUM_BATCHES, _squared_norm(spread) / (NUM_BATCHES - 1)
 
-        def change(direction: Any) -> Any:
-            """How the gradient changes along a direction: curvature times it."""
-            there = jax.grad(loss)(jax.tree.map(lambda x, d: x + APART * d, params, direction), client, rows)
-            return jax.tree.map(lambda new, old: (new - old) / APART, there, slope)
+        def hessian_times(direction: Any) -> Any:
+            """Hessian-vector product, by a finite difference of gradients."""
+            moved = jax.tree.map(lambda x, d: x + STEP * d, params, direction)
+            return jax.tree.map(lambda new, old: (new - old) / STEP, jax.grad(loss)(moved, client, rows), gradient)
 
-        def turn(_: int, direction: Any) -> Any:
-            changed = change(direction)
-            return _scaled(changed, 1 / jnp.maximum(jnp.sqrt(_squared_norm(changed)), 1e-30))
-
-        first = _scaled(slope, 1 / jnp.maximum(jnp.sqrt(_squared_norm(slope)), 1e-30))
-        direction = jax.lax.fori_loop(0, NUM_TURNS, turn, first)
-        curvature = jnp.sqrt(_squared_norm(change(direction)))
+        direction = _normalised(gradient)
+        direction = jax.lax.fori_loop(0, NUM_ITERATIONS, lambda _, d: _normalised(hessian_times(d)), direction)
+        curvature = jnp.sqrt(_squared_norm(hessian_times(direction)))
         return curvature, squared, variance, value
 
-    found = np.array([look(jnp.int32(client)) for client in chosen], float)
+    found = np.array([measure(jnp.int32(client)) for client in chosen], float)
     curvature, squared, variance, _ = found.max(axis=0)
     problem = Problem(float(curvature), float(squared**0.5), float(variance**0.5), float(found[:, 3].mean()))
     return Estimates(problem, len(chosen), NUM_BATCHES)
@@ -94,5 +93,6 @@ def _squared_norm(tree: Any) -> jax.Array:
     return sum((jnp.sum(leaf.astype(jnp.float32) ** 2) for leaf in jax.tree.leaves(tree)), jnp.float32(0))
 
 
-def _scaled(tree: Any, factor: jax.Array) -> Any:
+def _normalised(tree: Any) -> Any:
+    factor = 1 / jnp.maximum(jnp.sqrt(_squared_norm(tree)), 1e-30)
     return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), tree)

@@ -1,4 +1,4 @@
-"""Example 1 played: the same algorithms and the same rounds as everywhere, on two clients and one parameter."""
+"""Example 1 simulated with the same algorithms and round function as every run: two clients, one parameter."""
 
 import math
 from functools import partial
@@ -16,22 +16,31 @@ from fedlatest.simulation.iterates import equal_clients, observe_params, observe
 from fedlatest.simulation.rounds import Program, Trial, initial_state
 from fedlatest.theory import Example1
 
-MOST_ROUNDS = 10**6
-WATCHED_PERIODS = 3  # before the seldomer client is kicked out
+MAX_ROUNDS = 10**6
+OBSERVED_PERIODS = 3  # before the client that is available less often is excluded
 
 
-def play_example1(
+def simulate_example1(
     example: Example1, algorithm: str, *, learning_rate: float, rounds: int, x0: float = 0.0, **numbers: float
 ) -> npt.NDArray[np.float64]:
-    """[rounds + 1] the iterates x^0 .. x^T, in float64; gradients are exact, each client holds its mean alone.
+    """Simulate Example 1 in float64 with exact gradients (each client holds one sample, its mean e_i).
 
-    `numbers` are the algorithm's own (`least_presence` and `trial` of flexible participation).
+    Args:
+        example: the two clients.
+        algorithm: a name in ALGORITHMS.
+        learning_rate: gamma in the paper.
+        rounds: T in the paper.
+        x0: the initial iterate.
+        **numbers: numbers of the algorithm, such as `least_presence` and `trial` of flexible participation.
 
-    >>> play_example1(Example1(t1=1, t2=1, e1=0, e2=3), "fedavg", learning_rate=0.25, rounds=3, x0=2).tolist()
+    Returns:
+        [rounds + 1] the iterates x^0 .. x^T.
+
+    >>> simulate_example1(Example1(t1=1, t2=1, e1=0, e2=3), "fedavg", learning_rate=0.25, rounds=3, x0=2).tolist()
     [2.0, 1.0, 2.0, 1.0]
     """
-    if not 1 <= rounds <= MOST_ROUNDS:
-        raise ConfigError(f"rounds={rounds}: must be in 1 .. {MOST_ROUNDS}")
+    if not 1 <= rounds <= MAX_ROUNDS:
+        raise ConfigError(f"rounds={rounds}: must be in 1 .. {MAX_ROUNDS}")
     with jax.enable_x64(True):
         program = _program(algorithm)
         trial = Trial(
@@ -47,7 +56,7 @@ def play_example1(
 
 
 class Ending(NamedTuple):
-    """Where an algorithm's iterates end up at the end of a period, and where a formula says they do."""
+    """The iterates of an algorithm, and the limit of its period-end iterates according to a formula."""
 
     title: str
     algorithm: str
@@ -61,40 +70,47 @@ class Ending(NamedTuple):
 
 
 def explain_example1(example: Example1, *, learning_rate: float, periods: int | None = None) -> list[Ending]:
-    """FedAvg, flexible participation with and without kicking out, and FedLaAvg from x^0 = 0; and what formulas say.
+    """Simulate FedAvg, flexible participation (with and without excluding a client) and FedLaAvg from x^0 = 0.
 
-    Without `periods` there are as many as FedAvg needs to forget its start (to 1e-13) and FedLaAvg to settle.
+    Args:
+        example: the two clients.
+        learning_rate: gamma in the paper, below 1/2.
+        periods: number of periods of t1 + t2 rounds; by default enough for FedAvg to forget x^0 (to 1e-13) and for
+            FedLaAvg to converge.
+
+    Returns:
+        One Ending per algorithm. The variant that excludes a client is left out if t1 = t2.
     """
-    limit = example.fedavg_limit(learning_rate)  # complains about a step beyond Theorem 1
+    limit = example.fedavg_limit(learning_rate)  # raises ConfigError for steps that Theorem 1 excludes
     rounds = example.period * (periods or _enough_periods(example, learning_rate))
-    play = partial(play_example1, example, learning_rate=learning_rate, rounds=rounds)
+    simulate = partial(simulate_example1, example, learning_rate=learning_rate, rounds=rounds)
     endings = [
-        Ending("FedAvg", "fedavg", play("fedavg"), limit),
-        Ending("flexible participation", "flexible", play("flexible"), example.flexible_limit(learning_rate)),
+        Ending("FedAvg", "fedavg", simulate("fedavg"), limit),
+        Ending("flexible participation", "flexible", simulate("flexible"), example.flexible_limit(learning_rate)),
     ]
-    if example.t1 != example.t2:  # else nobody is seldomer than the other
-        kicked = play("flexible", least_presence=1.0, trial=WATCHED_PERIODS * example.period)
+    if example.t1 != example.t2:  # otherwise both are available equally often
+        excluded = simulate("flexible", least_presence=1.0, trial=OBSERVED_PERIODS * example.period)
         left = example.e1 if example.t1 > example.t2 else example.e2
-        endings.append(Ending("... kicking out the seldomer", "flexible", kicked, left))
-    return [*endings, Ending("FedLaAvg", "fedlaavg", play("fedlaavg"), example.optimum)]
+        endings.append(Ending("... excluding the rarer client", "flexible", excluded, left))
+    return [*endings, Ending("FedLaAvg", "fedlaavg", simulate("fedlaavg"), example.optimum)]
 
 
 class Errors(NamedTuple):
-    """FedLaAvg's squared errors with gamma = 1 / (2 sqrt T), for several T."""
+    """Squared errors of FedLaAvg with gamma = 1 / (2 sqrt T), for several T."""
 
     rounds: npt.NDArray[np.int64]
-    mean: npt.NDArray[np.float64]  # over the iterates x^0 .. x^(T-1), which the proof of Theorem 2 bounds
-    best: npt.NDArray[np.float64]  # the smallest, which the theorem speaks of
+    mean: npt.NDArray[np.float64]  # over x^0 .. x^(T-1), the quantity that the proof of Theorem 2 bounds
+    best: npt.NDArray[np.float64]  # the smallest, the quantity in the theorem
     bound: npt.NDArray[np.float64]
 
 
-def theorem2_errors(example: Example1, *, doublings: int = 6) -> Errors:
-    """Play T = T_0, 4 T_0, 16 T_0, ... from x^0 = 0; T_0 is the power of 4 that holds two periods."""
+def theorem2_errors(example: Example1, *, num_points: int = 6) -> Errors:
+    """Simulate T = T_0, 4 T_0, 16 T_0, ... from x^0 = 0; T_0 is the smallest power of 4 that covers two periods."""
     first = 4 ** math.ceil(math.log(2 * example.period, 4))
-    rounds = np.array([first * 4**i for i in range(doublings) if first * 4**i <= MOST_ROUNDS])
+    rounds = np.array([first * 4**i for i in range(num_points) if first * 4**i <= MAX_ROUNDS])
     errors = []
     for count in rounds.tolist():
-        iterates = play_example1(example, "fedlaavg", learning_rate=0.5 / math.sqrt(count), rounds=count)
+        iterates = simulate_example1(example, "fedlaavg", learning_rate=0.5 / math.sqrt(count), rounds=count)
         errors.append((iterates - example.optimum) ** 2)
     return Errors(
         rounds,
@@ -105,13 +121,13 @@ def theorem2_errors(example: Example1, *, doublings: int = 6) -> Errors:
 
 
 def _enough_periods(example: Example1, learning_rate: float) -> int:
-    """(1 - 2 gamma)^T < 1e-13 or, for long blocks, a number that lets FedLaAvg settle; within reason."""
+    """Return enough periods for (1 - 2 gamma)^T < 1e-13 and for FedLaAvg to converge, limited by MAX_ROUNDS."""
     forgotten = 30 / (2 * learning_rate * example.period)
-    return max(2 * WATCHED_PERIODS, min(math.ceil(max(2 * forgotten, 50)), MOST_ROUNDS // (4 * example.period)))
+    return max(2 * OBSERVED_PERIODS, min(math.ceil(max(2 * forgotten, 50)), MAX_ROUNDS // (4 * example.period)))
 
 
 def _program(algorithm: str) -> Program:
-    """One local step on one sample, both clients welcome in every round."""
+    """Return the program of one local step on one sample, with every available client in the cohort."""
     return Program(
         ALGORITHMS[algorithm](), loss=_squared_distance, cohort_size=2, num_steps=1, batch_size=1, clients_at_once=2
     )

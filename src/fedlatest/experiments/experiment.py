@@ -1,36 +1,90 @@
-"""A complete experiment: its resolved values, and how they become a simulation."""
+"""From resolved values to a simulation: `Recipe` -> `Experiment` -> `FederationBuilder` -> `ExperimentSpec`.
 
-from collections.abc import Callable, Mapping, Sequence
+A recipe turns KEY=VALUE overrides into experiments. An experiment is a name and its values; `Experiment.spec` builds
+what the simulator needs from them. A `FederationBuilder` partitions the data; experiments with equal partitions share
+one federation.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from fedlatest.availability import ClientInfo
+from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
-from fedlatest.experiments.build_federation import Data, FederationBuilder
-from fedlatest.experiments.settings import make, resolve
+from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
+from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.experiment_spec import cohort_size
+
+Data = Samples | TweetSet
+TEXT_COMPONENTS = {"partition": "account", "model": "lstm"}  # the only ones that take texts; they take nothing else
+
+
+class BuiltFederation(NamedTuple):
+    """A federation, and what the availability model, the model and the user need to know about it."""
+
+    federation: Federation
+    clients: ClientInfo
+    sizes: Mapping[str, int]  # keyword arguments of the model's factory
+    loss: Loss
+    notes: tuple[str, ...] = ()  # messages for the user, also stored with the run
+
+
+class FederationBuilder:
+    """Partitions a data set into federations and keeps them, so that equal values share one Federation."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+        self._built: dict[tuple[Any, ...], BuiltFederation] = {}
+
+    def build(self, values: Mapping[str, Any]) -> BuiltFederation:
+        """Return the federation that an experiment's values describe."""
+        if values["partition_seed"] < 0:
+            raise ConfigError(f"partition_seed={values['partition_seed']}: must be 0 or larger")
+        _check_text_components(self.data, values)
+        keys = ("partition", "num_clients", "partition_seed", *component_keywords("partition", values))
+        identity = tuple(values[key] for key in keys)
+        if identity not in self._built:
+            if isinstance(self.data, TweetSet):
+                self._built[identity] = _build_from_tweets(self.data, values)
+            else:
+                self._built[identity] = _build_from_samples(self.data, values)
+        return self._built[identity]
+
+    @property
+    def notes(self) -> list[str]:
+        """Messages for the user about the federations built so far, each once."""
+        return list(dict.fromkeys(note for built in self._built.values() for note in built.notes))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One algorithm in one setting. `name` is the run's folder within a recipe of several."""
+    """One algorithm in one setting, as pure data.
+
+    Attributes:
+        name: the name of its run folder when a command runs several experiments.
+        values: every key of the experiment with its value, as `settings.resolve` returns them.
+    """
 
     name: str
     values: Mapping[str, Any]
 
     def spec(self, builder: FederationBuilder, seeds: Sequence[int] = (0,)) -> ExperimentSpec:
-        """The spec to simulate; nonsense among the values is complained about here."""
+        """Build what the simulator needs; raise ConfigError if a value is out of range."""
         values = self.values
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
         built = builder.build(values)
         return ExperimentSpec(
             federation=built.federation,
-            model=make("model", values, **built.sizes),
-            algorithm=make("algorithm", values),
-            availability=make("availability", values, clients=built.clients),
+            model=build_component("model", values, **built.sizes),
+            algorithm=build_component("algorithm", values),
+            availability=build_component("availability", values, clients=built.clients),
             cohort_size=cohort_size(built.federation.num_clients, None, values["participation"]),
             num_local_steps=values["local_steps"],
             batch_size=values["batch_size"],
@@ -44,55 +98,121 @@ class Experiment:
         )
 
     def run(self, data: Data, *, seeds: Sequence[int] = (0,), out: Path | None = None, **options: Any) -> Result:
-        """Simulate; the options are those of `simulate` (resume, force, on_progress, ...)."""
+        """Simulate the experiment.
+
+        Args:
+            data: the data set to partition.
+            seeds: seeds to run, batched in one program.
+            out: the run folder; None keeps the result in memory only.
+            **options: further arguments of `simulate` (resume, force, on_progress, ...).
+
+        Returns:
+            Metrics and final models of all seeds.
+        """
         return simulate_spec(self.spec(FederationBuilder(data), seeds), out, **options)
 
     def with_values(self, **changes: Any) -> "Experiment":
-        """The same experiment with some values changed."""
+        """Return a copy of the experiment with some values changed."""
         return replace(self, values={**self.values, **changes})
 
 
 class Load(Protocol):
-    """Loads a data set from a folder that may have been named; a on_progress hears how far that is."""
+    """Loads a data set from `folder`, or from its default place if None; reports progress to `on_progress`."""
 
     def __call__(self, folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Data:
-        """The data."""
+        """Return the data set."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named set of experiments on one data set."""
+    """A named set of experiments on one data set.
+
+    Attributes:
+        name: the argument of `fedlatest run`.
+        summary: one line for `fedlatest list`.
+        load: loads the data set.
+        experiments: KEY=VALUE overrides -> experiments; raises ConfigError for the first invalid override.
+        defaults: the values without overrides.
+    """
 
     name: str
     summary: str
     load: Load
     experiments: Callable[[list[str]], list[Experiment]]
-    """KEY=VALUE overrides -> experiments; the first key that makes no sense raises a ConfigError."""
     defaults: Mapping[str, Any]
 
     def named(self, changes: str) -> Experiment:
-        """The one experiment that some KEY=VALUE, separated by spaces, make of the defaults, named by them."""
+        """Return the experiment for KEY=VALUE overrides separated by spaces, named after those that change a default.
+
+        >>> from fedlatest.experiments.mnist import mnist
+        >>> mnist.named("algorithm=fedavg period=50 digits=1").name
+        'fedavg-period=50'
+        """
         [experiment] = self.experiments(changes.split())
         values = experiment.values
-        told = [change for change in changes.split() if values[key_of(change)] != self.defaults.get(key_of(change))]
-        named = [change for change in told if key_of(change) != "algorithm"]
-        return Experiment("-".join([values["algorithm"], *named]), values)
+        changed = [change for change in changes.split() if values[key_of(change)] != self.defaults.get(key_of(change))]
+        shown = [change for change in changed if key_of(change) != "algorithm"]
+        return Experiment("-".join([values["algorithm"], *shown]), values)
 
 
-def resolve_with_everyone(
-    defaults: Mapping[str, Any], overrides: list[str], *, about_availability: set[str]
+def resolve_always_available(
+    defaults: Mapping[str, Any], overrides: list[str], *, availability_keys: set[str]
 ) -> dict[str, Any]:
-    """The values of an experiment; participation of 1 means, as in the paper, that everyone is there in every round.
+    """Resolve an experiment's values; with participation=1 all clients are always available, as in the paper.
 
-    Unless something was said about availability.
+    Args:
+        defaults: the recipe's defaults.
+        overrides: KEY=VALUE overrides.
+        availability_keys: keys of the default availability model; if one of them or `availability` is overridden,
+            the user has chosen an availability, and it stays.
+
+    Returns:
+        Every key with its value.
     """
     values = resolve(defaults, overrides)
-    told = {key_of(override) for override in overrides}
-    if values["participation"] == 1 and not told & {"availability", *about_availability}:
+    overridden = {key_of(override) for override in overrides}
+    if values["participation"] == 1 and not overridden & {"availability", *availability_keys}:
         return resolve(defaults, [*overrides, "availability=always"])
     return values
 
 
-def key_of(override: str) -> str:
-    """The key of a KEY=VALUE."""
-    return override.partition("=")[0].strip()
+def _build_from_samples(samples: Samples, values: Mapping[str, Any]) -> BuiltFederation:
+    num_clients, seed = values["num_clients"], values["partition_seed"]
+    partition = build_component("partition", values, labels=samples.labels, num_clients=num_clients, seed=seed)
+    federation = samples.to_federation(partition)
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed)
+    sizes = {"num_features": samples.features.shape[1], "num_classes": federation.num_labels}
+    return BuiltFederation(federation, clients, sizes, softmax_cross_entropy)
+
+
+def _build_from_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> BuiltFederation:
+    num_clients, seed = values["num_clients"], values["partition_seed"]
+    split = build_component("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
+    federation = tweet_federation(tweet_set, split)
+    sent = np.split(split.second, split.offsets[1:-1])
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent)
+    sizes = {"num_features": tweet_set.vectors.shape[1]}
+    return BuiltFederation(
+        federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, split, num_clients))
+    )
+
+
+def _notes(tweet_set: TweetSet, split: AccountSplit, num_clients: int) -> Iterator[str]:
+    tweets = tweet_set.tweets
+    if tweets.num_malformed:
+        total = tweets.num_malformed + len(tweets.positive)
+        skipped = f"{tweets.num_malformed} of {total} rows are malformed and were skipped"
+        yield f"{tweet_set.name}: {skipped} (first {tweets.first_malformed})"
+    if split.num_dropped:
+        yield f"{split.num_dropped} of {num_clients} accounts have no training tweet left and are not used as clients"
+
+
+def _check_text_components(data: Data, values: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the partition or the model does not fit the kind of data (texts or numbers)."""
+    for component, name in TEXT_COMPONENTS.items():
+        if isinstance(data, TweetSet) and values[component] != name:
+            raise ConfigError(f"{component}={values[component]}: does not take texts; use {component}={name}")
+        if not isinstance(data, TweetSet) and values[component] == name:
+            raise ConfigError(
+                f"{component}={name}: takes only texts, and {data.name} holds numbers; see `fedlatest list`"
+            )

@@ -1,11 +1,11 @@
-"""MNIST: one algorithm in one setting of the paper's convex task."""
+"""Recipe for the paper's convex task: one algorithm in one setting on MNIST."""
 
 from pathlib import Path
 from typing import Any
 
 from fedlatest.data import Samples, load_mnist
 from fedlatest.data.progress import ProgressCallback
-from fedlatest.experiments.experiment import Experiment, Recipe, resolve_with_everyone
+from fedlatest.experiments.experiment import Experiment, Recipe, resolve_always_available
 
 DEFAULTS: dict[str, Any] = {
     "algorithm": "fedlaavg",
@@ -26,12 +26,12 @@ DEFAULTS: dict[str, Any] = {
 
 
 def _experiments(overrides: list[str]) -> list[Experiment]:
-    values = resolve_with_everyone(DEFAULTS, overrides, about_availability={"period", "digits"})
+    values = resolve_always_available(DEFAULTS, overrides, availability_keys={"period", "digits"})
     return [Experiment(values["algorithm"], values)]
 
 
 def _load(folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Samples:
-    del on_progress  # MNIST is small
+    del on_progress  # load_mnist reports no progress
     return load_mnist(folder)
 
 

@@ -1,4 +1,4 @@
-"""Running many experiments: side by side in one program on an accelerator, in several processes on a CPU."""
+"""Running many experiments: batched in one compiled program on an accelerator, in worker processes on a CPU."""
 
 import json
 import multiprocessing
@@ -16,104 +16,140 @@ from typing import Any, NamedTuple
 import jax
 
 from fedlatest.errors import DivergedError, FedlatestError
-from fedlatest.experiments.build_federation import Data, FederationBuilder
-from fedlatest.experiments.experiment import Experiment
+from fedlatest.experiments.experiment import Data, Experiment, FederationBuilder
 from fedlatest.simulation import Progress, simulate_together
 
-MOST_WORKERS = 8
-STOPS = (signal.SIGINT, signal.SIGTERM)
+MAX_WORKERS = 8
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Job(NamedTuple):
-    """Experiments to run as one, and where they go."""
+class Batch(NamedTuple):
+    """Experiments that run together in one compiled program, and the run folder of each."""
 
     experiments: tuple[Experiment, ...]
     folders: tuple[Path, ...]
 
 
-class News(NamedTuple):
-    """What is heard of a job: rounds done so far, and at its end which of its experiments diverged, with the reason."""
+class BatchProgress(NamedTuple):
+    """Progress of one batch; the last report has `done` set and gives the reason for each experiment that diverged."""
 
-    job: int
-    round: int
+    batch: int  # position in the list of batches
+    round: int  # rounds done so far
     done: bool = False
-    diverged: Mapping[str, str] = {}
+    diverged: Mapping[str, str] = {}  # name of the experiment -> reason
 
 
-Hear = Callable[[News], None]
-"""Hears news of a job; may raise KeyboardInterrupt, upon which everything is checkpointed and stopped."""
+BatchCallback = Callable[[BatchProgress], None]
+"""Receives the progress of batches; may raise KeyboardInterrupt, which checkpoints all runs and stops them."""
 
 
-def run_side_by_side(jobs: Sequence[Job], builder: FederationBuilder, seeds: Sequence[int], hear: Hear) -> None:
-    """Run jobs one after the other, the experiments of each in one program."""
-    for number, job in enumerate(jobs):
-
-        def tell(round: int, number: int = number) -> None:
-            hear(News(number, round))
-
-        hear(News(number, *_play(job, builder, seeds, tell)))
-
-
-def run_in_processes(
-    jobs: Sequence[Job], load: Callable[[], Data], seeds: Sequence[int], hear: Hear, *, num_workers: int
+def run_batches(
+    batches: Sequence[Batch], builder: FederationBuilder, seeds: Sequence[int], on_progress: BatchCallback
 ) -> None:
-    """Run jobs in worker processes, which hand each other their compiled programs through a folder."""
-    waiting = list(enumerate(jobs))
-    with _workers(min(num_workers, len(jobs)), load, list(seeds)) as connections:
-        busy = [connection for connection in connections if _hand_out(connection, waiting)]
+    """Run batches one after the other in this process; runs that already have a checkpoint are resumed.
+
+    Args:
+        batches: what to run; each batch is one compiled program.
+        builder: holds the data and builds the federations.
+        seeds: the seeds of every experiment.
+        on_progress: called after every block of rounds and at the end of every batch.
+    """
+    for number, batch in enumerate(batches):
+
+        def report(round: int, number: int = number) -> None:
+            on_progress(BatchProgress(number, round))
+
+        rounds, diverged = _run_batch(batch, builder, seeds, report)
+        on_progress(BatchProgress(number, rounds, True, diverged))
+
+
+def run_batches_in_processes(
+    batches: Sequence[Batch],
+    load: Callable[[], Data],
+    seeds: Sequence[int],
+    on_progress: BatchCallback,
+    *,
+    num_workers: int,
+) -> None:
+    """Run batches in worker processes, which share their compiled programs through a temporary cache folder.
+
+    Args:
+        batches: what to run; each worker runs one batch at a time.
+        load: loads the data; called once in every worker, so it must be importable by name.
+        seeds: the seeds of every experiment.
+        on_progress: called in this process after every block of rounds and at the end of every batch.
+        num_workers: largest number of worker processes.
+
+    Raises:
+        FedlatestError: a worker reported an error or died.
+    """
+    waiting = list(enumerate(batches))
+    with _workers(min(num_workers, len(batches)), load, list(seeds)) as connections:
+        busy = [connection for connection in connections if _dispatch(connection, waiting)]
         while busy:
             for connection in wait(busy):
                 assert isinstance(connection, Connection)
-                news = _news(connection)
-                hear(news)
-                if news.done and not _hand_out(connection, waiting):
+                progress = _receive_progress(connection)
+                on_progress(progress)
+                if progress.done and not _dispatch(connection, waiting):
                     busy.remove(connection)
 
 
-def side_by_side(experiments: Sequence[Experiment], folders: Sequence[Path], builder: FederationBuilder) -> list[Job]:
-    """Jobs of experiments that share a compiled program."""
+def group_by_program(
+    experiments: Sequence[Experiment], folders: Sequence[Path], builder: FederationBuilder
+) -> list[Batch]:
+    """Group experiments that share a compiled program into batches.
+
+    Args:
+        experiments: experiments with distinct names.
+        folders: the run folder of each experiment.
+        builder: holds the data and builds the federations.
+
+    Returns:
+        One batch per program, in the order in which the programs first appear.
+    """
     programs = {experiment.name: experiment.spec(builder).batch_key for experiment in experiments}
     numbers = {program: number for number, program in enumerate(dict.fromkeys(programs.values()))}
     pairs = sorted(zip(experiments, folders, strict=True), key=lambda pair: numbers[programs[pair[0].name]])
     return [
-        Job(*(tuple(column) for column in zip(*group, strict=True)))
+        Batch(*(tuple(column) for column in zip(*group, strict=True)))
         for _, group in groupby(pairs, key=lambda pair: numbers[programs[pair[0].name]])
     ]
 
 
 def default_workers() -> int:
-    """One worker a core, and not too many."""
+    """Return the number of CPU cores that this process may use, at most MAX_WORKERS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS)
+    return min(cores, MAX_WORKERS)
 
 
-def _play(
-    job: Job, builder: FederationBuilder, seeds: Sequence[int], tell: Callable[[int], None]
-) -> tuple[int, bool, dict[str, str]]:
-    """Run what is missing of a job; yields (rounds, True, what diverged)."""
-    specs = [experiment.spec(builder, seeds) for experiment in job.experiments]
+def _run_batch(
+    batch: Batch, builder: FederationBuilder, seeds: Sequence[int], report: Callable[[int], None]
+) -> tuple[int, dict[str, str]]:
+    """Run what is missing of a batch; return its number of rounds and the reason for each diverged experiment."""
+    specs = [experiment.spec(builder, seeds) for experiment in batch.experiments]
 
-    def listen(progress: Progress) -> None:
-        tell(progress.round)
+    def on_progress(progress: Progress) -> None:
+        report(progress.round)
 
-    results = simulate_together(specs, job.folders, resume=True, on_progress=listen)
+    results = simulate_together(specs, batch.folders, resume=True, on_progress=on_progress)
     diverged = {
         experiment.name: str(result)
-        for experiment, result in zip(job.experiments, results, strict=True)
+        for experiment, result in zip(batch.experiments, results, strict=True)
         if isinstance(result, DivergedError)
     }
-    return specs[0].rounds, True, diverged
+    return specs[0].rounds, diverged
 
 
 @contextmanager
 def _workers(number: int, load: Callable[[], Data], seeds: list[int]) -> Iterator[list[Connection]]:
-    """Processes that each wait for jobs; at the end they have stopped, checkpointed if they were at work."""
+    """Start worker processes; on exit ask each to checkpoint and stop, and wait until it has."""
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="fedlatest-programs-") as programs:
+    with tempfile.TemporaryDirectory(prefix="fedlatest-programs-") as cache:
         pairs = [context.Pipe() for _ in range(number)]
-        processes = [context.Process(target=_work, args=(theirs, load, seeds, programs)) for _, theirs in pairs]
+        processes = [context.Process(target=_worker_main, args=(theirs, load, seeds, cache)) for _, theirs in pairs]
         try:
-            with _held_back(STOPS):  # workers are told when to stop by their parent alone
+            with _signals_blocked(STOP_SIGNALS):  # only the parent asks workers to stop
                 for process, (_, theirs) in zip(processes, pairs, strict=True):
                     process.start()
                     theirs.close()
@@ -124,24 +160,24 @@ def _workers(number: int, load: Callable[[], Data], seeds: list[int]) -> Iterato
             try:
                 for process in processes:
                     process.join()
-            finally:  # interrupted once more: at once
+            finally:  # a second interrupt: do not wait for checkpoints
                 for process in processes:
                     if process.is_alive():
                         process.kill()
                         process.join()
 
 
-def _work(connection: Connection, load: Callable[[], Data], seeds: list[int], programs: str) -> None:
-    """A worker: takes jobs until it is told to stop, or until nobody listens any more."""
+def _worker_main(connection: Connection, load: Callable[[], Data], seeds: list[int], cache: str) -> None:
+    """Run batches in a worker process until the parent asks it to stop or closes the connection."""
     jax.config.update("jax_platforms", "cpu")
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # a user's own stands
-        jax.config.update("jax_compilation_cache_dir", programs)
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # otherwise use the folder that the user chose
+        jax.config.update("jax_compilation_cache_dir", cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     try:
         builder = FederationBuilder(load())
-        while "job" in (order := _receive(connection)):
-            _take(connection, order, builder, seeds)
+        while "batch" in (request := _receive(connection)):
+            _serve(connection, request, builder, seeds)
     except (KeyboardInterrupt, EOFError, ConnectionError):
         return
     except (FedlatestError, OSError) as error:
@@ -149,9 +185,9 @@ def _work(connection: Connection, load: Callable[[], Data], seeds: list[int], pr
 
 
 @contextmanager
-def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """Signals that come meanwhile are delivered afterwards; a process that is started here never hears them."""
-    resource_tracker.ensure_running()  # starting the first process would start it, and let signals through again
+def _signals_blocked(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Deliver signals only afterwards; processes that are started meanwhile keep them blocked for their lifetime."""
+    resource_tracker.ensure_running()  # starting the first process would start it, which unblocks the signals
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -159,43 +195,47 @@ def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
-def _take(connection: Connection, order: Mapping[str, Any], builder: FederationBuilder, seeds: list[int]) -> None:
-    experiments = tuple(Experiment(name, values) for name, values in order["experiments"])
-    job = Job(experiments, tuple(map(Path, order["folders"])))
+def _serve(connection: Connection, request: Mapping[str, Any], builder: FederationBuilder, seeds: list[int]) -> None:
+    """Run the batch of a request and send its progress to the parent."""
+    experiments = tuple(Experiment(name, values) for name, values in request["experiments"])
+    batch = Batch(experiments, tuple(map(Path, request["folders"])))
 
-    def tell(round: int) -> None:
-        _send(connection, News(order["job"], round)._asdict())
-        if connection.poll():  # anything said to a worker at work is to stop
+    def report(round: int) -> None:
+        _send(connection, BatchProgress(request["batch"], round)._asdict())
+        if connection.poll():  # the only message to a busy worker is the request to stop
             raise KeyboardInterrupt
 
-    _send(connection, News(order["job"], *_play(job, builder, seeds, tell))._asdict())
+    rounds, diverged = _run_batch(batch, builder, seeds, report)
+    _send(connection, BatchProgress(request["batch"], rounds, True, diverged)._asdict())
 
 
-def _news(connection: Connection) -> News:
+def _receive_progress(connection: Connection) -> BatchProgress:
     try:
         message = _receive(connection)
     except (EOFError, ConnectionError):
-        raise FedlatestError("a worker process died (out of memory?); the same command goes on from there") from None
+        raise FedlatestError(
+            "a worker process died (out of memory?); run the same command again to resume from the last checkpoints"
+        ) from None
     if "error" in message:
         raise FedlatestError(message["error"])
-    return News(**message)
+    return BatchProgress(**message)
 
 
-def _hand_out(connection: Connection, waiting: list[tuple[int, Job]]) -> bool:
-    """Give a worker the next job, if there is one."""
+def _dispatch(connection: Connection, waiting: list[tuple[int, Batch]]) -> bool:
+    """Send the next waiting batch to a worker; return False if none is left."""
     if not waiting:
         return False
-    number, job = waiting.pop(0)
-    experiments = [(experiment.name, dict(experiment.values)) for experiment in job.experiments]
-    _send(connection, {"job": number, "experiments": experiments, "folders": [str(path) for path in job.folders]})
+    number, batch = waiting.pop(0)
+    experiments = [(experiment.name, dict(experiment.values)) for experiment in batch.experiments]
+    _send(connection, {"batch": number, "experiments": experiments, "folders": [str(path) for path in batch.folders]})
     return True
 
 
 def _send(connection: Connection, message: Mapping[str, Any]) -> None:
     try:
         connection.send_bytes(json.dumps(message).encode())
-    except (BrokenPipeError, OSError):
-        return  # the other side is gone; what it had to say has been read or shows in the folders
+    except OSError:
+        return  # the other process has ended; its earlier messages and its run folders remain
 
 
 def _receive(connection: Connection) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The quickstart: four algorithms on the bundled digits, under day and night."""
+"""Recipe `quickstart`: four algorithms on the bundled digits under diurnal availability."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,10 @@ from fedlatest.algorithms import ALGORITHMS
 from fedlatest.data import Samples, load_digits
 from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
-from fedlatest.experiments.experiment import Experiment, Recipe, key_of
-from fedlatest.experiments.settings import keywords, resolve
+from fedlatest.experiments.experiment import Experiment, Recipe
+from fedlatest.experiments.settings import key_of, keywords, resolve
 
-RUNS = ("fedlaavg", "fedavg", "fedprox", "sequential")
+NAMES = ("fedlaavg", "fedavg", "fedprox", "sequential")
 DEFAULTS: dict[str, Any] = {
     "model": "logistic",
     "partition": "label",
@@ -30,23 +30,25 @@ DEFAULTS: dict[str, Any] = {
 
 def _experiments(overrides: list[str]) -> list[Experiment]:
     if any(key_of(override) == "algorithm" for override in overrides):
-        raise ConfigError(f"algorithm: quickstart runs {', '.join(RUNS)}; use `fedlatest run mnist` for one")
+        raise ConfigError(
+            f"algorithm: quickstart always runs {', '.join(NAMES)}; use `fedlatest run mnist` to run a single one"
+        )
     return [
-        Experiment(name, resolve({**DEFAULTS, "algorithm": name}, [o for o in overrides if _concerns(name, key_of(o))]))
-        for name in RUNS
+        Experiment(name, resolve({**DEFAULTS, "algorithm": name}, [o for o in overrides if _applies(name, key_of(o))]))
+        for name in NAMES
     ]
 
 
-def _concerns(algorithm: str, key: str) -> bool:
-    """Whether an algorithm is told of a key: one that others have and it has not is not for it."""
-    owners = {name for name in RUNS if key in keywords(ALGORITHMS[name])}
+def _applies(algorithm: str, key: str) -> bool:
+    """Return whether an override applies to an algorithm: not if the key belongs to other algorithms only."""
+    owners = {name for name in NAMES if key in keywords(ALGORITHMS[name])}
     return not owners or algorithm in owners
 
 
 def _load(folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Samples:
-    del on_progress  # nothing to wait for
+    del on_progress  # the data is bundled
     if folder is not None:
-        raise ConfigError(f"data={folder}: quickstart brings its own data; leave --data out")
+        raise ConfigError(f"data={folder}: quickstart uses bundled data; omit --data")
     return load_digits()
 
 

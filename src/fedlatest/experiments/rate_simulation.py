@@ -1,13 +1,13 @@
-"""The rate experiment: FedLaAvg on problems whose constants are known, held against Theorem 3's bound.
+"""The rate experiment: FedLaAvg on problems with known constants, compared with the bound of Theorem 3.
 
-Two kinds of clients take turns by day and night; client i's loss is a sum over coordinates of
+Clients form two groups that are available in alternating blocks. The loss of client i is a sum over coordinates of
 
-    log cosh(x_j - c_ij)      gradients tanh(.): bounded, so L = 1 and G and sigma hold by construction
-    (x_j - c_ij)^2 / 2        gradients are not bounded: G is measured along the trajectory, and said so
+    log cosh(x_j - c_ij)      gradients tanh(.) are bounded, so L = 1, and G and sigma are known by construction
+    (x_j - c_ij)^2 / 2        gradients are not bounded, so G is measured along the trajectory
 
 plus sigma / sqrt(d) times <s, x> for a random vector s of signs, whose mean over a client's samples is exactly 0. The
-centres c_ij are +-`heterogeneity` for the two kinds, and up to a quarter of it off for every client, evenly spaced: the
-objective hardly depends on N.
+centres c_ij are +-`heterogeneity` for the two groups, plus evenly spaced offsets of up to a quarter of it per client:
+the objective hardly depends on N.
 """
 
 import math
@@ -30,7 +30,7 @@ from fedlatest.theory import Bound, Problem, needed_rounds, staleness_bound, ste
 
 Kind = Literal["logcosh", "quadratic"]
 DIMENSIONS = 4
-SAMPLES = 8  # of a client: signs, each with its opposite
+SAMPLES = 8  # per client: sign vectors, each with its opposite
 SMOOTHNESS = 1.0
 START = 3.0  # every coordinate of x^0
 Floats = npt.NDArray[np.float64]
@@ -38,7 +38,16 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RateSetting:
-    """One point of the experiment: K = N / 4 clients a round; each half is here for `period` rounds."""
+    """One setting of the experiment, with K = N / 4.
+
+    Attributes:
+        num_clients: N, a multiple of 4.
+        rounds: T.
+        kind: the loss, see the module's docstring.
+        period: rounds for which each half of the clients is available in turn.
+        heterogeneity: distance of the two groups' centres from 0.
+        noise: sigma.
+    """
 
     num_clients: int
     rounds: int
@@ -49,7 +58,7 @@ class RateSetting:
 
     def __post_init__(self) -> None:
         if self.num_clients < 4 or self.num_clients % 4:
-            raise ConfigError(f"num_clients={self.num_clients}: the experiment takes multiples of 4")
+            raise ConfigError(f"num_clients={self.num_clients}: must be a multiple of 4")
         if self.rounds < 1 or self.period < 1:
             raise ConfigError(f"rounds={self.rounds}, period={self.period}: must be at least 1")
         if not (0 <= self.noise < math.inf and 0 <= self.heterogeneity < math.inf):
@@ -57,22 +66,22 @@ class RateSetting:
 
     @property
     def cohort_size(self) -> int:
-        """K: a quarter of the clients, half of those that are here."""
+        """K: a quarter of all clients, half of the available ones."""
         return self.num_clients // 4
 
     @property
     def smallest_e(self) -> int:
-        """E of Assumption 4: blocks and one more."""
+        """E of Assumption 4: the length of a block plus one."""
         return self.period + 1
 
     @property
     def staleness(self) -> int:
-        """I of Lemma 1."""
+        """I, the bound on the staleness in Lemma 1."""
         return staleness_bound(num_clients=self.num_clients, cohort_size=self.cohort_size, smallest_e=self.smallest_e)
 
     @property
     def learning_rate(self) -> float:
-        """Corollary 1's."""
+        """gamma of Corollary 1."""
         return step_size(
             num_clients=self.num_clients, cohort_size=self.cohort_size, smallest_e=self.smallest_e,
             rounds=self.rounds, smoothness=SMOOTHNESS,
@@ -87,7 +96,7 @@ class RateSetting:
 
 
 class RatePoint(NamedTuple):
-    """A setting, what was measured in it, and the bound."""
+    """The measurements in one setting, and the bound of Theorem 3 for it."""
 
     setting: RateSetting
     mean_squared: Floats  # [seeds] mean over x^0 .. x^(T-1) of ||grad f||^2
@@ -97,7 +106,7 @@ class RatePoint(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether every seed stays under the bound."""
+        """Whether every seed is within the bound."""
         return bool((self.mean_squared <= self.bound.total).all())
 
 
@@ -108,8 +117,8 @@ class Exponents(NamedTuple):
     by_rounds: Floats  # [seeds]
 
 
-def play_rate(setting: RateSetting, seeds: Sequence[int] = (0,)) -> RatePoint:
-    """Play a setting for some seeds, in float64, and compute Theorem 3's bound for it."""
+def simulate_rate(setting: RateSetting, seeds: Sequence[int] = (0,)) -> RatePoint:
+    """Simulate a setting for some seeds in float64 and compute the bound of Theorem 3 for it."""
     with jax.enable_x64(True):
         program, observe = _program(setting.num_clients, setting.kind)
         samples, centres = _clients(setting)
@@ -136,10 +145,10 @@ def play_rate(setting: RateSetting, seeds: Sequence[int] = (0,)) -> RatePoint:
 
 
 def fit_exponents(points: Sequence[RatePoint]) -> Exponents:
-    """How the mean squared gradient depends on N and T, by least squares in logarithms, for each seed."""
+    """Fit how the mean squared gradient depends on N and T: least squares in logarithms, for each seed."""
     design = np.array([[1, math.log(p.setting.num_clients), math.log(p.setting.rounds)] for p in points])
     if len(points) < 3 or np.linalg.matrix_rank(design) < 3:
-        raise ConfigError("points: a fit needs several numbers of clients and several numbers of rounds")
+        raise ConfigError("points: the fit needs several numbers of clients and several numbers of rounds")
     values = np.log([point.mean_squared for point in points])  # [points, seeds]
     _, by_clients, by_rounds = np.linalg.lstsq(design, values)[0]
     return Exponents(by_clients, by_rounds)
@@ -152,7 +161,7 @@ def _loss_and_slope(kind: Kind) -> tuple[Callable[[Any], Any], Callable[[Any], A
 
 
 def _program(num_clients: int, kind: Kind) -> tuple[Program, Callable[[DeviceData, State], Any]]:
-    """One local step on one sample: Algorithm 1."""
+    """Return the program of Algorithm 1 (one local step on one sample), and what is measured in every round."""
     per_coordinate, slope = _loss_and_slope(kind)
 
     def loss(x: jax.Array, features: Any, labels: jax.Array) -> jax.Array:
@@ -160,7 +169,7 @@ def _program(num_clients: int, kind: Kind) -> tuple[Program, Callable[[DeviceDat
         return jnp.mean(jnp.sum(per_coordinate(x - features["centre"]) + features["sign"] * x, axis=-1))
 
     def look(samples: DeviceData, state: State) -> dict[str, jax.Array]:
-        """||grad f||^2, and the largest ||grad f_i||^2: the signs cancel within a client."""
+        """Return ||grad f||^2 and the largest ||grad f_i||^2; the signs cancel within a client."""
         local = slope(state.server.params - samples.features["centre"][samples.starts])  # [N, d]
         return {"global": jnp.sum(jnp.mean(local, axis=0) ** 2), "local": jnp.max(jnp.sum(local**2, axis=1))}
 
@@ -170,13 +179,13 @@ def _program(num_clients: int, kind: Kind) -> tuple[Program, Callable[[DeviceDat
 
 
 def _clients(setting: RateSetting) -> tuple[DeviceData, Floats]:
-    """The clients' samples, and their centres [N, d]; the same for every seed."""
+    """Return the samples of all clients and their centres [N, d]; they do not depend on the seed."""
     rng = np.random.default_rng(setting.num_clients)
     kinds = np.where(np.arange(setting.num_clients) % 2 == 0, 1.0, -1.0)[:, None]
     steps = np.linspace(-0.25, 0.25, setting.num_clients // 2)[:, None].repeat(DIMENSIONS, axis=1)
-    own = np.zeros((setting.num_clients, DIMENSIONS))
-    own[::2], own[1::2] = rng.permuted(steps, axis=0), rng.permuted(steps, axis=0)
-    centres = setting.heterogeneity * (kinds + own)
+    offsets = np.zeros((setting.num_clients, DIMENSIONS))
+    offsets[::2], offsets[1::2] = rng.permuted(steps, axis=0), rng.permuted(steps, axis=0)
+    centres = setting.heterogeneity * (kinds + offsets)
     signs = rng.choice([-1.0, 1.0], (setting.num_clients, SAMPLES // 2, DIMENSIONS))
     signs = np.concatenate([signs, -signs], axis=1) * setting.noise / math.sqrt(DIMENSIONS)
     features = {"centre": np.repeat(centres, SAMPLES, axis=0), "sign": signs.reshape(-1, DIMENSIONS)}
@@ -184,7 +193,7 @@ def _clients(setting: RateSetting) -> tuple[DeviceData, Floats]:
 
 
 def _distance(kind: Kind, centres: Floats) -> float:
-    """B = f(x^0) - f(x*); each coordinate is a convex problem of its own, solved by bisecting its slope."""
+    """Return B = f(x^0) - f(x*); every coordinate is a separate convex problem, solved by bisection of its slope."""
     slope = np.tanh if kind == "logcosh" else np.positive
     low, high = centres.min(axis=0), centres.max(axis=0)
     for _ in range(100):

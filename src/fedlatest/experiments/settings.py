@@ -1,7 +1,7 @@
-"""Keys and values: what `--set KEY=VALUE` may say for a recipe, with types, defaults and helpful complaints.
+"""Keys of an experiment: their names, types and defaults, and how `--set KEY=VALUE` overrides them.
 
-A recipe's keys are the common ones below and the keywords of the algorithm, availability model, partition and model it
-names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp and lstm.
+An experiment has the common keys below and the keyword arguments of the algorithm, availability model, partition and
+model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp and lstm.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
 
 Factory = Callable[..., Any]
-CHOICES: dict[str, Mapping[str, Factory]] = {
+COMPONENTS: dict[str, Mapping[str, Factory]] = {
     "algorithm": ALGORITHMS,
     "availability": AVAILABILITY,
     "partition": {**PARTITIONS, "account": split_accounts},
@@ -32,83 +32,117 @@ COMMON: dict[str, type] = {
     "evaluate_every": int,
     "partition_seed": int,
 }
-_GIVEN = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}  # not a user's to set
-_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
+# Arguments of factories that the code passes; a user cannot set them.
+_PASSED_BY_CODE = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class Key(NamedTuple):
-    """What a key takes, and whose it is."""
+    """The type and default of a key, and the component that it belongs to."""
 
     type: Any
     default: Any
-    owner: str
+    owner: str  # such as "algorithm=fedprox"
 
 
 def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """All keys of an experiment with their values: a recipe's defaults, then each KEY=VALUE.
+    """Return all keys of an experiment with their values: the recipe's defaults, changed by each KEY=VALUE.
+
+    Raises ConfigError if a key is unknown, a value has the wrong type, or a key without a default is missing.
 
     >>> from fedlatest.experiments.mnist import DEFAULTS
     >>> resolve(DEFAULTS, ["period=50"])["period"]
     50
     """
-    said = dict(split_pair(override) for override in overrides)
-    chosen = {what: said.get(what, defaults[what]) for what in CHOICES}
-    for what, name in chosen.items():
-        if name not in CHOICES[what]:
-            raise ConfigError(f"{what}={name}: unknown{did_you_mean(name, CHOICES[what])}")
-    keys, usual = keys_for(chosen), keys_for({what: str(defaults[what]) for what in CHOICES})
-    for key in said:
-        if key not in keys and key not in CHOICES:
-            raise ConfigError(_unknown(key, keys))
+    texts = dict(split_pair(override) for override in overrides)
+    chosen = {component: texts.get(component, defaults[component]) for component in COMPONENTS}
+    for component, name in chosen.items():
+        if name not in COMPONENTS[component]:
+            raise ConfigError(f"{component}={name}: unknown{did_you_mean(name, COMPONENTS[component])}")
+    keys = keys_for(chosen)
+    default_keys = keys_for({component: str(defaults[component]) for component in COMPONENTS})
+    for key in texts:
+        if key not in keys and key not in COMPONENTS:
+            raise ConfigError(_unknown_key(key, keys))
     values: dict[str, Any] = dict(chosen)
     for name, (kind, default, owner) in keys.items():
-        if name in defaults and usual.get(name, Key(None, None, "")).owner == owner:
-            default = defaults[name]  # a recipe's default for another component's key of that name says nothing here
-        values[name] = parse_value(name, said[name], kind) if name in said else default
+        # The recipe's default counts only if the key belongs to the same component as in the recipe.
+        if name in defaults and name in default_keys and default_keys[name].owner == owner:
+            default = defaults[name]
+        values[name] = parse_value(name, texts[name], kind) if name in texts else default
         if values[name] is inspect.Parameter.empty:
-            raise ConfigError(f"{name}: {owner} needs it; add --set {name}=...")
+            raise ConfigError(f"{name}: required by {owner}; add --set {name}=...")
     return values
 
 
 def keys_for(chosen: Mapping[str, str]) -> dict[str, Key]:
-    """The keys that go with a choice of algorithm, availability, partition and model."""
+    """Return the keys of an experiment with these components (component -> name)."""
     keys = {name: Key(kind, inspect.Parameter.empty, "the recipe") for name, kind in COMMON.items()}
-    for what, name in chosen.items():
-        for keyword, key in keywords(CHOICES[what][name], f"{what}={name}").items():
+    for component, name in chosen.items():
+        for keyword, key in keywords(COMPONENTS[component][name], f"{component}={name}").items():
             keys.setdefault(keyword, key)
     return keys
 
 
 def keywords(factory: Factory, owner: str = "") -> dict[str, Key]:
-    """The keywords of a factory that a user may set."""
+    """Return the keyword arguments of a factory that a user can set as text."""
     hints = get_type_hints(factory)
+    parameters = inspect.signature(factory).parameters
+    settable = {name for name in parameters if name not in _PASSED_BY_CODE and _is_text_type(hints[name])}
+    if "server_optimizer" in parameters:  # an optax transformation, which Python code passes together with its step
+        settable.discard("server_step")
     return {
-        name: Key(hints[name], parameter.default, owner)
-        for name, parameter in inspect.signature(factory).parameters.items()
-        if name not in _GIVEN
+        name: Key(hints[name], parameter.default, owner) for name, parameter in parameters.items() if name in settable
     }
 
 
-def make(what: str, values: Mapping[str, Any], **given: Any) -> Any:
-    """Build what the values name (an algorithm, a partition, a model) with its own keywords and what is given."""
-    return CHOICES[what][values[what]](**given, **{name: values[name] for name in keywords_of(what, values)})
+def component_keywords(component: str, values: Mapping[str, Any]) -> dict[str, Key]:
+    """Return the settable keyword arguments of the algorithm, partition, ... that the values name."""
+    return keywords(COMPONENTS[component][values[component]])
 
 
-def keywords_of(what: str, values: Mapping[str, Any]) -> dict[str, Key]:
-    """The keywords of the algorithm, partition, ... that the values name."""
-    return keywords(CHOICES[what][values[what]])
+def build_component(component: str, values: Mapping[str, Any], **arguments: Any) -> Any:
+    """Call the factory of the algorithm, availability model, partition or model that the values name.
+
+    Args:
+        component: a key of COMPONENTS.
+        values: the experiment's values, which name the factory and hold its settable keyword arguments.
+        **arguments: further arguments of the factory, which a user cannot set.
+
+    Returns:
+        What the factory returns.
+    """
+    settable = {name: values[name] for name in component_keywords(component, values)}
+    return COMPONENTS[component][values[component]](**arguments, **settable)
 
 
 def split_pair(override: str) -> tuple[str, str]:
-    """KEY=VALUE as key and value."""
+    """Split KEY=VALUE into key and value."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {override}: expected KEY=VALUE, such as --set period=50")
     return key.strip(), value.strip()
 
 
+def key_of(override: str) -> str:
+    """Return the key of a KEY=VALUE."""
+    return override.partition("=")[0].strip()
+
+
 def parse_value(name: str, text: str, kind: Any) -> Any:
-    """A value of a key, of the type that it takes."""
+    """Parse the value of a key.
+
+    Args:
+        name: the key, for the error message.
+        text: the value as text.
+        kind: the key's type: int, float, bool, str or a Literal of strings.
+
+    Returns:
+        The value, of type `kind`.
+
+    Raises:
+        ConfigError: the text is not a value of that type.
+    """
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise ConfigError(f"{name}={text}: choose one of {', '.join(get_args(kind))}")
@@ -121,23 +155,28 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise ConfigError(f"{name}={text}: expected {_NAMES[kind]}") from None
+        raise ConfigError(f"{name}={text}: expected {_TYPE_NAMES[kind]}") from None
 
 
-def _unknown(key: str, keys: Mapping[str, Key]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message about an unknown name: the closest known name, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(known)}"
+
+
+def _unknown_key(key: str, keys: Mapping[str, Key]) -> str:
     owners = [
-        f"{what}={name}"
-        for what, factories in CHOICES.items()
+        f"{component}={name}"
+        for component, factories in COMPONENTS.items()
         for name, factory in factories.items()
         if key in keywords(factory)
     ]
     if owners:
-        return f"{key}: is a key of {' and '.join(owners)}, which this run does not use"
-    return f"{key}: unknown key{did_you_mean(key, [*CHOICES, *keys])}"
+        return f"{key}: belongs to {' and '.join(owners)}, which this run does not use"
+    return f"{key}: unknown key{did_you_mean(key, [*COMPONENTS, *keys])}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a complaint about an unknown name: a close one, or all there are."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(known)}"
+def _is_text_type(kind: Any) -> bool:
+    """Return whether `parse_value` can parse the type."""
+    return kind in (int, float, bool, str) or get_origin(kind) is Literal

@@ -1,4 +1,4 @@
-"""From data and values to a federation."""
+"""From data and values to a federation and a specification."""
 
 import numpy as np
 import pytest
@@ -15,21 +15,21 @@ def tweets() -> TweetSet:
     return generated_tweets(30)
 
 
-def test_experiments_that_deal_alike_share_a_federation(tweets: TweetSet) -> None:
+def test_experiments_with_equal_partitions_share_a_federation(tweets: TweetSet) -> None:
     builder = FederationBuilder(tweets)
 
-    def deal(*overrides: str) -> object:
+    def federation(*overrides: str) -> object:
         [experiment] = RECIPES["tweets"].experiments(["num_clients=20", *overrides])
         return experiment.spec(builder).federation
 
-    assert deal("algorithm=fedavg", "rounds_per_day=24", "learning_rate=0.1") is deal()
-    assert deal("alpha=0.5") is not deal()
-    assert deal("num_clients=19") is not deal()
-    assert deal("partition_seed=1") is not deal()
+    assert federation("algorithm=fedavg", "rounds_per_day=24", "learning_rate=0.1") is federation()
+    assert federation("alpha=0.5") is not federation()
+    assert federation("num_clients=19") is not federation()
+    assert federation("partition_seed=1") is not federation()
 
 
-def test_windows_are_read_off_the_training_tweets(tweets: TweetSet) -> None:
-    """As the paper has it: after the drop and without what is tested on."""
+def test_sleep_windows_are_computed_from_the_training_tweets(tweets: TweetSet) -> None:
+    """As in the paper: after dropping tweets by the hour, and without the test tweets."""
     [experiment] = RECIPES["tweets"].experiments(["num_clients=20", "window_hours=6"])
     spec = experiment.spec(FederationBuilder(tweets))
     federation = spec.federation
@@ -41,8 +41,8 @@ def test_windows_are_read_off_the_training_tweets(tweets: TweetSet) -> None:
     assert (np.asarray(spec.availability.length) == 6 * 3600).all()
 
 
-def test_accounts_that_leave_are_told_of() -> None:
-    """Both tweet at noon, where alpha = 0 keeps the positive ones alone: the account that has none is no client."""
+def test_accounts_without_training_tweets_are_reported() -> None:
+    """Both accounts tweet at noon, when alpha = 0 keeps only positive tweets; the second account has none."""
     positive = np.repeat([True, False], 50)
     account = np.repeat([0, 1], 50).astype(np.int32)
     texts = encode(["good"] * 50 + ["bad"] * 50)
@@ -52,34 +52,34 @@ def test_accounts_that_leave_are_told_of() -> None:
     [experiment] = RECIPES["tweets"].experiments(["num_clients=2", "participation=1.0"])
     spec = experiment.spec(builder)
     assert spec.federation.num_clients == spec.availability.num_clients == spec.cohort_size == 1
-    assert builder.notes == ["1 of 2 accounts have no tweet left to train on and are no client"]
+    assert builder.notes == ["1 of 2 accounts have no training tweet left and are not used as clients"]
 
 
-def test_rows_that_were_left_out_are_told_of(tweets: TweetSet) -> None:
+def test_malformed_rows_are_reported(tweets: TweetSet) -> None:
     broken = tweets._replace(tweets=tweets.tweets._replace(num_malformed=3, first_malformed="row 7: ?"))
     builder = FederationBuilder(broken)
     [experiment] = RECIPES["tweets"].experiments(["num_clients=20"])
     [note] = experiment.spec(builder).notes
     total = 3 + len(tweets.tweets.positive)
-    assert note == f"generated-tweets: 3 of {total} rows make no sense and are left out (first row 7: ?)"
+    assert note == f"generated-tweets: 3 of {total} rows are malformed and were skipped (first row 7: ?)"
     assert builder.notes == [note]
 
 
-def test_a_federation_of_tweets_by_hand() -> None:
-    """Words with a vector get numbers 1, 2, ... in the order of the texts; 0 stands for the others and for padding.
+def test_federation_of_four_tweets() -> None:
+    """Words with a vector get numbers 1, 2, ... in the order of the texts; 0 is any other word, and padding.
 
-    Tweets: 0 "sun rain" (known, known), 1 "fog sun" (unknown, known), 2 "" and 3 "rain" to test on.
+    Tweets: 0 "sun rain" (known, known), 1 "fog sun" (unknown, known), 2 "", 3 "rain" (the test set).
     """
     texts = encode(["sun rain", "fog sun", "", "rain"])
     assert texts.words == ["sun", "rain", "fog"]
     vectors = np.array([[1, 1], [2, 2], [0, 0]], np.float32)
     positive, account = np.array([True, False, True, False]), np.array([7, 3, 7, 3], np.int32)
     tweets = Tweets(positive, account, np.arange(4, dtype=np.int32), texts, [], 0)
-    deal = AccountSplit(
+    split = AccountSplit(
         rows=np.array([1, 0, 2]), offsets=np.array([0, 1, 3]), second=np.array([1, 0, 2], np.int32),
         accounts=np.array([3, 7], np.int32), test_rows=np.array([3]), num_dropped=0,
     )  # fmt: skip
-    federation = tweet_federation(TweetSet("by hand", tweets, vectors), deal)
+    federation = tweet_federation(TweetSet("by hand", tweets, vectors), split)
     assert federation.table is not None
     assert federation.table.tolist() == [[0, 0], [1, 1], [2, 2]]
     assert federation.features.ids.tolist() == [[0, 1], [1, 2], [0, 0]]

@@ -1,4 +1,4 @@
-"""The rate experiment: its constants, that Theorem 3 holds, and the rates."""
+"""The rate experiment: its constants, the bound of Theorem 3, and the rates of Corollary 1."""
 
 import math
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedlatest import ConfigError
-from fedlatest.experiments.rate_simulation import RateSetting, fit_exponents, play_rate
+from fedlatest.experiments.rate_simulation import RateSetting, fit_exponents, simulate_rate
 
 SEEDS = (0, 1, 2)
 
 
-def test_setting_by_hand() -> None:
+def test_constants_of_a_setting() -> None:
     """N = 16, K = 4, blocks of 2: E = 3, I = 4 * 3 - 1; gamma = sqrt(1/4 * 4 / (3 * 300)) / 2 = 1/60."""
     setting = RateSetting(16, 300)
     assert (setting.smallest_e, setting.staleness) == (3, 11)
@@ -20,19 +20,19 @@ def test_setting_by_hand() -> None:
     assert RateSetting(16, 768).enough_rounds
 
 
-def test_a_quadratic_without_noise_or_difference_by_hand() -> None:
-    """Clients alike and exact gradients: the largest is that of x^0 = 3, and B = ||3 - 0||^2 / 2."""
-    point = play_rate(RateSetting(4, 200, "quadratic", heterogeneity=1e-9, noise=0.0))
+def test_constants_of_a_quadratic_without_noise_or_heterogeneity() -> None:
+    """Equal clients and exact gradients: the gradient is largest at x^0 = (3, 3, 3, 3), and B = ||x^0||^2 / 2 = 18."""
+    point = simulate_rate(RateSetting(4, 200, "quadratic", heterogeneity=1e-9, noise=0.0))
     assert point.problem.distance == pytest.approx(4 * 9 / 2, rel=1e-6)
     assert point.problem.gradient == pytest.approx(6, rel=1e-6)  # sqrt(4 * 3^2), at the start
     assert 0 < point.mean_squared[0] < 36
 
 
 @pytest.mark.parametrize("kind", ["logcosh", "quadratic"])
-def test_no_run_violates_theorem_3_and_the_rates_are_the_corollarys(kind: str) -> None:
-    """Gradients fall as N^(-1/4) T^(-1/2) with Corollary 1's step, under the bound in every run."""
+def test_runs_satisfy_theorem_3_and_have_the_rates_of_corollary_1(kind: str) -> None:
+    """With the step of Corollary 1, gradients decrease as N^(-1/4) T^(-1/2) and are within the bound in every run."""
     points = [
-        play_rate(RateSetting(num_clients, rounds, kind), SEEDS)  # type: ignore[arg-type]
+        simulate_rate(RateSetting(num_clients, rounds, kind), SEEDS)  # type: ignore[arg-type]
         for num_clients in (4, 16)
         for rounds in (1024, 4096)
     ]
@@ -48,16 +48,16 @@ def test_no_run_violates_theorem_3_and_the_rates_are_the_corollarys(kind: str) -
 @pytest.mark.parametrize(
     ("period", "noise", "heterogeneity"), [(1, 0.0, 0.0), (1, 3.0, 2.0), (10, 1.0, 3.0), (40, 0.5, 1.0)]
 )
-def test_theorem_3_holds_elsewhere_too(period: int, noise: float, heterogeneity: float) -> None:
-    """Longer blocks, more noise, clients further apart; and few rounds, of which many are before all have been seen."""
+def test_theorem_3_holds_in_other_settings(period: int, noise: float, heterogeneity: float) -> None:
+    """Longer blocks, more noise, more heterogeneity; 30 rounds end before every client has taken part."""
     for rounds in (30, 1000):
-        point = play_rate(RateSetting(4, rounds, period=period, noise=noise, heterogeneity=heterogeneity), SEEDS)
+        point = simulate_rate(RateSetting(4, rounds, period=period, noise=noise, heterogeneity=heterogeneity), SEEDS)
         assert point.holds
         assert point.largest_staleness <= point.setting.staleness
 
 
-def test_nonsense() -> None:
-    with pytest.raises(ConfigError, match="num_clients=6: the experiment takes multiples of 4"):
+def test_invalid_settings_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="num_clients=6: must be a multiple of 4"):
         RateSetting(6, 100)
     with pytest.raises(ConfigError, match="rounds=0"):
         RateSetting(4, 0)
