@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Any
 from fedlatest.version import __version__
 
 if TYPE_CHECKING:
-    from fedlatest.algorithms import Algorithm, fedadam, fedavg, fedlaavg, fedprox, fedsgd, flexible, naive, sequential
+    from fedlatest.algorithms import (
+        Algorithm,
+        amplified_fedavg,
+        fedadam,
+        fedau,
+        fedavg,
+        fedawe,
+        fedlaavg,
+        fedprox,
+        fedsgd,
+        flexible,
+        naive,
+        scaffold,
+        sequential,
+    )
     from fedlatest.availability import (
         Availability,
         Interval,
@@ -73,6 +87,11 @@ def __getattr__(name: str) -> Any:
         found = getattr(import_module(f"fedlatest.{package}"), name, None)
         if found is not None:
             return found
+    if not name.startswith("_"):  # an algorithm that is registered but not listed below
+        from fedlatest.algorithms import ALGORITHMS
+
+        if name in ALGORITHMS:
+            return ALGORITHMS[name]
     raise AttributeError(f"module 'fedlatest' has no attribute {name!r}")
 
 
@@ -103,6 +122,7 @@ __all__ = [
     "__version__",
     "alternating",
     "always",
+    "amplified_fedavg",
     "bernoulli",
     "both",
     "by_client",
@@ -111,7 +131,9 @@ __all__ = [
     "diurnal",
     "either",
     "fedadam",
+    "fedau",
     "fedavg",
+    "fedawe",
     "fedlaavg",
     "fedprox",
     "fedsgd",
@@ -131,6 +153,7 @@ __all__ = [
     "naive",
     "read_trace",
     "restrict",
+    "scaffold",
     "sequential",
     "shift",
     "sigmoid_cross_entropy",

@@ -23,22 +23,33 @@ def report(
     """Write an HTML page with interactive charts of some runs; it needs neither network nor server."""
     from fedlatest.report import read_published, read_runs
     from fedlatest.report.page import TITLE
-    from fedlatest.reproduction.papers import judge
 
     runs = read_runs(folders)
-    write_report(runs, to, judge(runs, read_published(published) if published else {}), title=title or TITLE)
+    histories = read_published(published) if published else {}
+    judged: Judgement | None = None
+    if any(map(_is_on_data_of_the_paper, runs)):
+        from fedlatest.reproduction.papers import judge  # imports JAX, through the definitions of the experiments
+
+        judged = judge(runs, histories)
+    write_report(runs, to, judged, title=title or TITLE)
 
 
-def write_report(runs: "Sequence[RunRecord]", to: Path, judged: "Judgement", *, title: str) -> None:
+def write_report(runs: "Sequence[RunRecord]", to: Path, judged: "Judgement | None", *, title: str) -> None:
     """Write the page and print its path and size.
 
     Args:
         runs: The runs.
         to: The file to write.
-        judged: The judged claims and the published curves of these runs.
+        judged: The judged claims and the published curves of these runs; None if no run is one of the paper's.
         title: Title of the page.
     """
     from fedlatest.report import write_page
 
-    page = write_page(list(runs), to, claims=judged.claims, published=judged.published, title=title)
+    claims, published = ([], {}) if judged is None else judged
+    page = write_page(list(runs), to, claims=claims, published=published, title=title)
     out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+
+
+def _is_on_data_of_the_paper(run: "RunRecord") -> bool:
+    """Return whether a run may be one of the paper's: a recipe on MNIST, or on tweets split by account."""
+    return bool(run.recipe) and (run.manifest["data"]["name"] == "mnist" or run.recipe.get("partition") == "account")
