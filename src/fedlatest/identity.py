@@ -63,9 +63,10 @@ def describe(value: Any) -> str:
 
     The text is stored with a run; it is the same in every process.
 
-    >>> import optax
-    >>> describe(optax.trace(decay=0.9))
-    'trace(decay=0.9, nesterov=False)'
+    >>> def decay(start, factor):
+    ...     return lambda round: start * factor**round
+    >>> describe(decay(0.1, 0.5))
+    'decay(factor=0.5, start=0.1)'
     """
     if isinstance(value, tuple):  # optax transformations: (init, update); the last one captures the settings
         return describe(value[-1])
