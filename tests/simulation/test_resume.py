@@ -28,6 +28,7 @@ from fedlatest import (
     simulate,
     softmax_cross_entropy,
 )
+from fedlatest.runs import array_files
 from fedlatest.runs.array_files import save_arrays
 from fedlatest.runs.metrics import Metrics
 from tests.problems import MODEL, small_federation
@@ -196,18 +197,16 @@ def test_full_disk_while_checkpointing(
     """ENOSPC at the second checkpoint: a clear error, the first checkpoint intact, and the run resumes from it."""
     calls = []
 
-    def write(arrays: Any, path: Path, metadata: Any) -> None:
+    def write(path: Path, parts: Any, metadata: Any) -> None:
         calls.append(path)
-        Path(path).write_bytes(b"half")
+        path.write_bytes(b"half")
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
-        genuine(arrays, path, metadata)
+        genuine(path, parts, metadata)
 
-    import safetensors.numpy
-
-    genuine = safetensors.numpy.save_file
+    genuine = array_files._write_safetensors
     with monkeypatch.context() as patch:
-        patch.setattr("safetensors.numpy.save_file", write)
+        patch.setattr("fedlatest.runs.array_files._write_safetensors", write)
         with pytest.raises(RunFolderError, match=r"checkpoint\.safetensors: could not be written.*No space left"):
             play(tmp_path / "cut", **checkpoint_always)
     assert not list((tmp_path / "cut").glob(".*draft"))

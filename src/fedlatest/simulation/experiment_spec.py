@@ -213,8 +213,11 @@ def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
 
 
 def _clients_at_once(model: Model, cohort_size: int) -> int:
-    """Return all on an accelerator, and on a CPU as many as fit its cache."""
+    """Return all on an accelerator; on a CPU as many as fit its cache, in chunks that leave few slots empty."""
     if jax.default_backend() != "cpu":
         return cohort_size
     leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-    return max(1, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
+    most = max(1, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
+    if most >= cohort_size:
+        return cohort_size
+    return min(range(most, most // 2, -1), key=lambda at_once: -(-cohort_size // at_once) * at_once)
