@@ -34,11 +34,13 @@ every_backend = pytest.mark.parametrize(
 
 @contextmanager
 def using_backend(backend: str) -> Iterator[None]:
-    """Models that are traced inside use this backend."""
+    """Models that are traced inside use this backend; programs are not shared with the code outside."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "is_usable", lambda *_: backend != "plain")
         patch.setattr(native, "last_hidden", BACKENDS[backend])
+        jax.clear_caches()
         yield
+        jax.clear_caches()
 
 
 def some_weights(num_inputs: int, hidden: int, *, seed: int = 0, models: tuple[int, ...] = ()) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Interrupted and resumed runs are bit-identical to uninterrupted ones, whatever the moment of the interruption."""
+"""Interrupted and resumed runs are bit-identical to uninterrupted ones, at any moment of the interruption."""
 
 import math
 import os
@@ -45,7 +45,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def play(out: Path | None = None, algorithm: Any = None, **options: Any) -> Result:
+def run_small(out: Path | None = None, algorithm: Any = None, **options: Any) -> Result:
     pattern = bernoulli(np.full(8, 0.4))
     return simulate(FEDERATION, MODEL, algorithm or fedlaavg(), pattern, out=out, **(OPTIONS | options))
 
@@ -64,20 +64,20 @@ def without_seconds(metrics: Metrics) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """An uninterrupted run, whose folder is only read."""
-    return play(tmp_path_factory.mktemp("whole"))
+    """An uninterrupted run; tests only read its folder."""
+    return run_small(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
 def finished(whole: Result, tmp_path: Path) -> Path:
-    """A folder of one's own with a finished run in it."""
+    """A new folder with a finished run in it."""
     assert whole.folder is not None
     shutil.copytree(whole.folder, tmp_path / "finished")
     return tmp_path / "finished"
 
 
 def assert_identical(whole: Result, cut: Path) -> None:
-    """Two run folders agree to the last bit, the seconds aside."""
+    """Assert that two run folders are bit-identical except for the seconds."""
     assert whole.folder is not None
     one, other = RunFolder(whole.folder), RunFolder(cut)
     assert without_seconds(one.metrics()) == without_seconds(other.metrics())
@@ -89,20 +89,20 @@ def assert_identical(whole: Result, cut: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", [fedlaavg(), naive()], ids=["fedlaavg", "naive"])
 def test_interrupted_twice_and_resumed(tmp_path: Path, algorithm: Any) -> None:
-    whole = play(tmp_path / "whole", algorithm)
+    whole = run_small(tmp_path / "whole", algorithm)
     for round in (5, 20):
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "cut", algorithm, on_progress=interrupt_at(round), resume=round == 20)
+            run_small(tmp_path / "cut", algorithm, on_progress=interrupt_at(round), resume=round == 20)
         assert not RunFolder(tmp_path / "cut").finished
-    play(tmp_path / "cut", algorithm, resume=True)
+    run_small(tmp_path / "cut", algorithm, resume=True)
     assert_identical(whole, tmp_path / "cut")
 
 
 def test_interrupted_before_the_first_checkpoint(whole: Result, tmp_path: Path) -> None:
-    """Ctrl-C while nothing but round 0 has been evaluated: the resumed run starts over and leaves no double rows."""
+    """Ctrl-C while nothing but round 0 has been evaluated: the resumed run starts again and writes no row twice."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", on_progress=interrupt_at(0))
-    play(tmp_path / "cut", resume=True)
+        run_small(tmp_path / "cut", on_progress=interrupt_at(0))
+    run_small(tmp_path / "cut", resume=True)
     assert_identical(whole, tmp_path / "cut")
 
 
@@ -116,7 +116,7 @@ def checkpoint_always(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 def test_crash_between_participation_and_checkpoint(
     whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_always: dict[str, float]
 ) -> None:
-    """The participation part of rounds 5 .. 10 is on disk, their checkpoint is not: they are played and noted again."""
+    """The participation part of rounds 5 .. 10 is on disk, their checkpoint is not: they are run and recorded again."""
 
     def die(path: Path, tree: Any, metadata: dict[str, str]) -> None:
         if metadata.get("round") == "10":
@@ -126,30 +126,30 @@ def test_crash_between_participation_and_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr("fedlatest.runs.run_folder.save_arrays", die)
         with pytest.raises(KeyboardInterrupt):
-            play(tmp_path / "cut", **checkpoint_always)
+            run_small(tmp_path / "cut", **checkpoint_always)
     assert len(list((tmp_path / "cut/participation").glob("*-000000010.npz"))) == 1
-    play(tmp_path / "cut", resume=True)
+    run_small(tmp_path / "cut", resume=True)
     assert_identical(whole, tmp_path / "cut")
 
 
-def test_half_a_row_in_the_metrics(whole: Result, tmp_path: Path) -> None:
-    """A crash may cut the last line of metrics.csv short; the rows since the checkpoint are measured again anyway."""
+def test_incomplete_row_in_the_metrics(whole: Result, tmp_path: Path) -> None:
+    """A crash may truncate the last line of metrics.csv; the rows since the checkpoint are written again."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", on_progress=interrupt_at(10))
+        run_small(tmp_path / "cut", on_progress=interrupt_at(10))
     with (tmp_path / "cut/metrics.csv").open("a") as file:
         file.write("4,15,1.25,0.7")
-    play(tmp_path / "cut", resume=True)
+    run_small(tmp_path / "cut", resume=True)
     assert_identical(whole, tmp_path / "cut")
 
 
 def test_kill_minus_9(whole: Result, tmp_path: Path) -> None:
-    """A process killed outright in the middle, with checkpoints at every block, resumes to the same bits."""
+    """A process killed with kill -9, with checkpoints at every block, resumes bit-identically."""
     script = textwrap.dedent(
         f"""
         import time
         from pathlib import Path
         from tests.simulation.test_resume import play
-        play(Path({str(tmp_path / "cut")!r}), checkpoint_seconds=0.0, on_progress=lambda progress: time.sleep(0.2))
+        run_small(Path({str(tmp_path / "cut")!r}), checkpoint_seconds=0.0, on_progress=lambda progress: time.sleep(0.2))
         """
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2], env=dict(os.environ))
@@ -163,12 +163,12 @@ def test_kill_minus_9(whole: Result, tmp_path: Path) -> None:
     process.wait()
     assert not RunFolder(tmp_path / "cut").finished
     assert (tmp_path / "cut/checkpoint.safetensors").is_file()
-    play(tmp_path / "cut", resume=True)
+    run_small(tmp_path / "cut", resume=True)
     assert_identical(whole, tmp_path / "cut")
 
 
-def test_finished_run_is_read_back(whole: Result, finished: Path) -> None:
-    again = play(finished, resume=True)
+def test_the_result_of_a_finished_run_is_read(whole: Result, finished: Path) -> None:
+    again = run_small(finished, resume=True)
     assert without_seconds(again.metrics) == without_seconds(whole.metrics)
     assert again.largest_staleness == whole.largest_staleness
     jax.tree.map(np.testing.assert_array_equal, again.params, whole.params)
@@ -176,18 +176,18 @@ def test_finished_run_is_read_back(whole: Result, finished: Path) -> None:
 
 def test_a_run_is_not_overwritten(finished: Path) -> None:
     with pytest.raises(RunFolderError, match="finished run; add --resume to continue it or --force"):
-        play(finished)
-    play(finished, force=True, rounds=5)
+        run_small(finished)
+    run_small(finished, force=True, rounds=5)
     assert RunFolder(finished).metrics().rounds.tolist() == [0, 5]
 
 
 def test_another_configuration_is_refused(finished: Path) -> None:
-    """The message names the key and both values, and the run stays as it was."""
+    """The message names the key and both values, and the run is unchanged."""
     before = (finished / "metrics.csv").read_bytes()
     with pytest.raises(RunFolderError, match=r"learning_rate was 0\.2, now 0\.3"):
-        play(finished, resume=True, learning_rate=0.3)
+        run_small(finished, resume=True, learning_rate=0.3)
     with pytest.raises(RunFolderError, match=r"seeds was \[4, 9\], now \[4\]"):
-        play(finished, resume=True, seeds=(4,))
+        run_small(finished, resume=True, seeds=(4,))
     assert (finished / "metrics.csv").read_bytes() == before
 
 
@@ -208,62 +208,62 @@ def test_full_disk_while_checkpointing(
     with monkeypatch.context() as patch:
         patch.setattr("fedlatest.runs.array_files._write_safetensors", write)
         with pytest.raises(RunFolderError, match=r"checkpoint\.safetensors: could not be written.*No space left"):
-            play(tmp_path / "cut", **checkpoint_always)
+            run_small(tmp_path / "cut", **checkpoint_always)
     assert not list((tmp_path / "cut").glob(".*draft"))
-    play(tmp_path / "cut", resume=True)
+    run_small(tmp_path / "cut", resume=True)
     assert_identical(whole, tmp_path / "cut")
 
 
 def test_another_availability_or_loss_is_refused(finished: Path) -> None:
-    """They are not in the caller's configuration, but they are the experiment."""
+    """They are not part of `config`, but they identify the experiment."""
     with pytest.raises(RunFolderError, match="another configuration \\(availability was 'blake2b:"):
         simulate(FEDERATION, MODEL, fedlaavg(), bernoulli(np.full(8, 0.5)), out=finished, resume=True, **OPTIONS)
     other = softmax_cross_entropy._replace(name="mine")
     with pytest.raises(RunFolderError, match="loss was 'softmax_cross_entropy', now 'mine'"):
-        play(finished, resume=True, loss=other)
+        run_small(finished, resume=True, loss=other)
 
 
-def test_killed_while_beginning(tmp_path: Path) -> None:
-    """Left behind by a kill: a draft of the manifest, or everything but the manifest. A new run may begin there."""
+def test_killed_while_starting(tmp_path: Path) -> None:
+    """A kill may leave a draft of the manifest, or everything but the manifest. A new run may start there."""
     (tmp_path / ".manifest.json.draft").write_text("{")
     (tmp_path / "metrics.csv").write_text("seed,")
-    play(tmp_path)
+    run_small(tmp_path)
     assert RunFolder(tmp_path).finished
     assert not list(tmp_path.glob(".*"))
 
 
 def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
-    """A on_progress of the first run tries to resume the same folder, as a second process would."""
+    """A progress callback of the first run tries to resume the same folder, as a second process would."""
 
     def intrude(progress: Progress) -> None:
         if progress.round == 5:
             with pytest.raises(RunFolderError, match="another process is running here"):
-                play(tmp_path, resume=True)
+                run_small(tmp_path, resume=True)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path, on_progress=intrude)
-    play(tmp_path, resume=True)  # the first has let go
+        run_small(tmp_path, on_progress=intrude)
+    run_small(tmp_path, resume=True)  # the first has let go
     assert RunFolder(tmp_path).finished
 
 
 def test_a_resumed_run_may_regroup_its_seeds(whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint made with seeds taking turns (CPU) goes on with seeds side by side (GPU), equal to rounding."""
+    """A checkpoint of seeds that take turns (CPU) continues with batched seeds (GPU), equal to rounding."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", on_progress=interrupt_at(10))
+        run_small(tmp_path / "cut", on_progress=interrupt_at(10))
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: True)
-    play(tmp_path / "cut", resume=True)
+    run_small(tmp_path / "cut", resume=True)
     regrouped = RunFolder(tmp_path / "cut").metrics()
     np.testing.assert_allclose(whole.metrics.column("train_loss"), regrouped.column("train_loss"), rtol=1e-4)
 
 
 @pytest.mark.parametrize("left", ["", "seed,rou", "seed,round,0,1,2\n", "seed,round,0,1,2\n0,0,0.5,0.5,0.5\n0,5,0."])
-def test_labels_that_a_crash_cut_short(whole: Result, tmp_path: Path, left: str) -> None:
-    """Whatever a kill left of labels.csv, the run goes on and ends with all of it."""
+def test_truncated_labels_file(whole: Result, tmp_path: Path, left: str) -> None:
+    """After a kill truncated labels.csv, the resumed run completes it."""
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path / "cut", on_progress=interrupt_at(0))
+        run_small(tmp_path / "cut", on_progress=interrupt_at(0))
     (tmp_path / "cut/labels.csv").write_text(left)
-    play(tmp_path / "cut", resume=True)
+    run_small(tmp_path / "cut", resume=True)
     assert whole.folder is not None
     one, other = (RunFolder(path).labels() for path in (whole.folder, tmp_path / "cut"))
     assert one is not None
@@ -272,39 +272,39 @@ def test_labels_that_a_crash_cut_short(whole: Result, tmp_path: Path, left: str)
     np.testing.assert_array_equal(one.accuracy, other.accuracy)
 
 
-def test_force_checks_before_it_removes(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard is missing, or the configuration cannot be stored: the finished run is still there."""
+def test_force_checks_before_it_deletes(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard is missing, or the configuration cannot be stored: the finished run is kept."""
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedlatest\[tensorboard\]'"):
-        play(finished, force=True, tensorboard=True)
+        run_small(finished, force=True, tensorboard=True)
     with pytest.raises(ConfigError, match="only numbers, texts"):
-        play(finished, force=True, config={"where": finished})
+        run_small(finished, force=True, config={"where": finished})
     assert RunFolder(finished).finished
 
 
 def test_out_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(RunFolderError, match="cannot hold a run"):
-        play(tmp_path / "file")
+        run_small(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_files_of_ones_own_are_never_removed(tmp_path: Path) -> None:
-    """A folder without a manifest is no run, even if a file in it is called like a run's."""
+def test_files_of_the_user_are_never_deleted(tmp_path: Path) -> None:
+    """A folder without a manifest is not a run, even if it holds a file with the name of a run's file."""
     (tmp_path / "model.safetensors").write_text("mine")
     for force in (False, True):
         with pytest.raises(RunFolderError, match="not empty and holds no run"):
-            play(tmp_path, force=force)
+            run_small(tmp_path, force=force)
     assert (tmp_path / "model.safetensors").read_text() == "mine"
 
 
-def test_a_folder_at_work_cannot_be_emptied(tmp_path: Path) -> None:
+def test_a_locked_folder_cannot_be_deleted(tmp_path: Path) -> None:
     def intrude(progress: Progress) -> None:
         if progress.round == 5:
             with pytest.raises(RunFolderError, match="another process is running here"):
                 RunFolder(str(tmp_path)).remove_run()
 
-    play(tmp_path, on_progress=intrude)
+    run_small(tmp_path, on_progress=intrude)
     assert RunFolder(tmp_path).finished
 
 

@@ -1,4 +1,4 @@
-"""`simulate` and what it leaves: metrics, folder, model, errors."""
+"""`simulate`: its metrics, run folder, final models and errors."""
 
 import csv
 import json
@@ -40,7 +40,9 @@ FEDERATION = small_federation(8, seed=1)
 PATTERN = diurnal(np.arange(8) < 3, period=4)
 
 
-def play(algorithm: Any = None, federation: Any = FEDERATION, availability: Any = PATTERN, **options: Any) -> Result:
+def run_small(
+    algorithm: Any = None, federation: Any = FEDERATION, availability: Any = PATTERN, **options: Any
+) -> Result:
     defaults: dict[str, Any] = {
         "rounds": 10, "cohort_size": 3, "num_local_steps": 2, "batch_size": 3, "learning_rate": 0.2,
         "evaluate_every": 5,
@@ -50,19 +52,19 @@ def play(algorithm: Any = None, federation: Any = FEDERATION, availability: Any 
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    """Of a run that is not written down."""
-    return play()
+    """The result of a run without a folder."""
+    return run_small()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """12 rounds, evaluated every fifth, of two seeds, in a folder that is only read."""
+    """12 rounds, evaluated every fifth, of two seeds, in a folder that tests only read."""
     folder = tmp_path_factory.mktemp("runs") / "a/b"
-    return folder, play(out=folder, seeds=(0, 7), rounds=12)
+    return folder, run_small(out=folder, seeds=(0, 7), rounds=12)
 
 
 def test_evaluations_and_their_columns(run: tuple[Path, Result]) -> None:
-    """Round 0, every fifth, and the last; a row per seed; cells about a round are empty before the first."""
+    """Round 0, every fifth, and the last; a row per seed; columns about a round are empty before the first round."""
     with (run[0] / "metrics.csv").open() as file:
         header, *rows = csv.reader(file)
     assert ",".join(header) == (
@@ -73,8 +75,8 @@ def test_evaluations_and_their_columns(run: tuple[Path, Result]) -> None:
     assert rows[0][7:11] == ["", "", "", ""]
 
 
-def test_numbers_of_the_round_just_done(result: Result) -> None:
-    """Blocks of 4: after 5 rounds the others (5 clients) are there, K = 3 of them trained in round 4.
+def test_numbers_of_the_last_round(result: Result) -> None:
+    """Blocks of 4: after 5 rounds the other group (5 clients) is available, and K = 3 of them trained in round 4.
 
     Staleness after the selection in round 4: the first group of 3 trained in rounds 0 .. 3 (K = 3, so each time all),
     so it is 1 for each of them; 3 of the others 0; the 2 never seen 5. Mean (3 * 1 + 2 * 5) / 8.
@@ -85,7 +87,7 @@ def test_numbers_of_the_round_just_done(result: Result) -> None:
 
 
 def test_scores_are_those_of_the_model(result: Result) -> None:
-    """Loss and accuracy on the full sets, computed again in NumPy from the final parameters."""
+    """Loss and accuracy on the full sets equal those computed in NumPy from the final parameters."""
     weight, bias = (np.asarray(result.params[name][0], np.float64) for name in ("weight", "bias"))
     last = result.metrics.rows[-1]
     for features, labels, loss, accuracy in (
@@ -101,14 +103,14 @@ def test_scores_are_those_of_the_model(result: Result) -> None:
 def test_scores_do_not_depend_on_slices(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedlatest.simulation.evaluation.ROWS_AT_ONCE", 7)
     jax.clear_caches()  # the constant is part of the compiled program
-    sliced = play().metrics.rows[-1]
+    sliced = run_small().metrics.rows[-1]
     assert sliced[3:7] == pytest.approx(result.metrics.rows[-1][3:7], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_average_error_is_for_methods_with_memory(name: str) -> None:
+def test_average_error_is_recorded_if_updates_are_remembered(name: str) -> None:
     algorithm = ALGORITHMS[name]()
-    last = play(algorithm).metrics.rows[-1]
+    last = run_small(algorithm).metrics.rows[-1]
     if algorithm.client_state(jnp.zeros(1)).remembered:
         assert last.average_error is not None
         assert last.average_error < 2e-6
@@ -137,9 +139,9 @@ def test_folder_of_a_finished_run(run: tuple[Path, Result]) -> None:
     assert manifest["availability"]["largest_staleness"] == result.largest_staleness <= 14
 
 
-def test_who_took_part_is_recorded(tmp_path: Path) -> None:
-    """Replaying the recorded cohorts gives the staleness that the metrics say."""
-    result = play(out=tmp_path, seeds=(0, 7), rounds=60)
+def test_cohorts_are_recorded(tmp_path: Path) -> None:
+    """The recorded cohorts imply the staleness in the metrics."""
+    result = run_small(out=tmp_path, seeds=(0, 7), rounds=60)
     recorded = RunFolder(tmp_path).participation()
     assert recorded.num_rounds == 60
     for index, seed in enumerate((0, 7)):
@@ -165,7 +167,7 @@ def test_model_loads_and_predicts(run: tuple[Path, Result]) -> None:
         load_model(path, seed=3)
 
 
-def test_own_model_loads_with_itself(tmp_path: Path) -> None:
+def test_a_custom_model_is_loaded_with_its_functions(tmp_path: Path) -> None:
     own = Model(lambda key: {"w": jnp.zeros((4, 3))}, lambda params, features: features @ params["w"])
     simulate(FEDERATION, own, fedlaavg(), PATTERN, rounds=3, cohort_size=3, out=tmp_path)
     with pytest.raises(RunFolderError, match="model of your own; pass it"):
@@ -190,11 +192,11 @@ def test_divergence_names_seed_round_and_client() -> None:
     features[FEDERATION.order[start:end]] = 3e38
     broken = replace(FEDERATION, features=features)
     with pytest.raises(DivergedError, match=r"client 5 in round \d+ \(seed 7\).*smaller learning_rate"):
-        play(fedavg(), broken, always(8), seeds=(7,), learning_rate=1e3)
+        run_small(fedavg(), broken, always(8), seeds=(7,), learning_rate=1e3)
 
 
 def test_divergence_names_the_right_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each seed is a group of its own on a CPU; only seed 9 has a model that overflows."""
+    """Each seed is its own batch on a CPU; only the model of seed 9 overflows."""
     spec = ExperimentSpec(
         FEDERATION, MODEL, fedavg(), always(8), 3, num_local_steps=2, batch_size=3, learning_rate=0.2, seeds=[4, 9]
     )
@@ -209,13 +211,13 @@ def test_divergence_names_the_right_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "in round 0 (seed 9)" in str(failed)
 
 
-def test_progress_is_told() -> None:
+def test_progress_callback() -> None:
     heard: list[Progress] = []
-    play(on_progress=heard.append, rounds=120, evaluate_every=60)
+    run_small(on_progress=heard.append, rounds=120, evaluate_every=60)
     assert [progress.round for progress in heard] == [0, 50, 60, 110, 120]
     assert [len(progress.rows) for progress in heard] == [1, 0, 1, 0, 1]
     assert heard[-1].seconds_left == 0
-    # samples, 8 clients' memory and a little: more than nothing, less than a MiB
+    # samples and the state of 8 clients: more than 1000 bytes, less than a MiB
     assert 1000 < heard[0].bytes_needed < 2**20
 
 
@@ -240,52 +242,52 @@ def test_progress_is_told() -> None:
         ({"resume": True}, "only a run with `out`"),
     ],
 )
-def test_nonsense_is_refused(options: dict[str, Any], message: str) -> None:
+def test_values_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        play(**options)
+        run_small(**options)
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     for force in (False, True):
         with pytest.raises(RunFolderError, match="not empty and holds no run"):
-            play(out=tmp_path, force=force)
+            run_small(out=tmp_path, force=force)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-def test_force_removes_only_what_a_run_wrote(tmp_path: Path) -> None:
-    play(out=tmp_path)
+def test_force_deletes_only_files_of_a_run(tmp_path: Path) -> None:
+    run_small(out=tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    play(out=tmp_path, force=True)
+    run_small(out=tmp_path, force=True)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_tensorboard(tmp_path: Path) -> None:
-    play(out=tmp_path, tensorboard=True, seeds=(0, 7))
+    run_small(out=tmp_path, tensorboard=True, seeds=(0, 7))
     assert len(list(tmp_path.glob("tensorboard/seed-*/events*"))) == 2
 
 
 def test_bound_is_over_all_seeds_and_only_where_the_lemma_applies(tmp_path: Path) -> None:
-    """Coins fall differently for each seed; E is the largest of theirs. FedAvg has no bound, pooled data no E."""
+    """Random availability differs between seeds; E is the largest of theirs. FedAvg has no bound, pooled data no E."""
     coins = bernoulli(np.full(8, 0.3))
-    play(availability=coins, out=tmp_path / "a", seeds=(0, 1, 2, 3), rounds=60)
+    run_small(availability=coins, out=tmp_path / "a", seeds=(0, 1, 2, 3), rounds=60)
     facts = RunFolder(tmp_path / "a").manifest["availability"]
     found = [coins.assumption(60, seed).smallest_e or 0 for seed in range(4)]
     assert facts["smallest_e"] == max(found) > min(found)
     assert facts["largest_staleness"] <= facts["staleness_bound"] == 3 * max(found) - 1
-    play(fedavg(), out=tmp_path / "b")
+    run_small(fedavg(), out=tmp_path / "b")
     assert RunFolder(tmp_path / "b").manifest["availability"]["staleness_bound"] is None
-    play(sequential(), out=tmp_path / "c")
+    run_small(sequential(), out=tmp_path / "c")
     assert RunFolder(tmp_path / "c").manifest["availability"]["smallest_e"] is None
     assert facts["assumption_holds"]
     assert RunFolder(tmp_path / "c").manifest["availability"]["assumption_holds"] is None
-    play(availability=restrict(always(8), np.arange(8) != 5), out=tmp_path / "d")
+    run_small(availability=restrict(always(8), np.arange(8) != 5), out=tmp_path / "d")
     absent = RunFolder(tmp_path / "d").manifest["availability"]
     assert (absent["assumption_holds"], absent["never_available"], absent["staleness_bound"]) == (False, [5], None)
 
 
 def test_a_model_may_be_any_callable() -> None:
-    """An object that cannot be hashed, as modules that hold arrays are, starts as a plain function does."""
+    """An object that cannot be hashed, such as a module that holds arrays, works like a plain function."""
 
     class Own:
         __hash__ = None  # type: ignore[assignment]
@@ -314,8 +316,8 @@ def test_too_few_outputs_are_refused() -> None:
         simulate(FEDERATION, mlp(num_features=4, num_classes=2), fedlaavg(), PATTERN, rounds=1, cohort_size=3)
 
 
-def test_a_run_that_cannot_fit_is_refused_before_it_starts() -> None:
-    """8 clients that each remember a model of 2^37 numbers: 4 TiB, said in GiB."""
+def test_a_run_that_does_not_fit_into_memory_is_refused() -> None:
+    """8 clients that each remember a model of 2^37 numbers: 4 TiB, printed in GiB."""
     huge = Model(lambda key: {"w": jnp.zeros((2**34, 8))}, lambda params, features: features[:, :3])
     with pytest.raises(
         ConfigError, match=r"needs \d{4,}\.\d GiB of memory beside its data, .* GiB are available; use fewer clients"
@@ -324,13 +326,13 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts() -> None:
 
 
 def test_numpy_numbers_are_numbers(tmp_path: Path) -> None:
-    play(out=tmp_path, seeds=np.arange(2), learning_rate=np.float32(0.25), num_local_steps=np.int64(2))
+    run_small(out=tmp_path, seeds=np.arange(2), learning_rate=np.float32(0.25), num_local_steps=np.int64(2))
     assert RunFolder(tmp_path).manifest["seeds"] == [0, 1]
 
 
-def test_time_left_leaves_compilation_out() -> None:
-    """Blocks of 50 and of 10 rounds: no estimate until one length has come a second time."""
+def test_estimated_time_excludes_compilation() -> None:
+    """Blocks of 50 and of 10 rounds: no estimate until a length occurs a second time."""
     heard: list[Progress] = []
-    play(on_progress=heard.append, rounds=180, evaluate_every=60)
+    run_small(on_progress=heard.append, rounds=180, evaluate_every=60)
     assert [progress.seconds_left is None for progress in heard] == [True, True, True, False, False, False, False]
     assert all((progress.seconds_left or 0) < 5 for progress in heard)

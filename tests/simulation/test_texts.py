@@ -1,4 +1,4 @@
-"""Federations of texts: trained with the kernel as with the plain scan, evaluated whatever the order of lengths."""
+"""Federations of texts: the kernel trains as the plain scan does, and evaluation does not depend on the order."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,11 +29,13 @@ from tests.models.recurrence_backends import needs_compiler, some_params, using_
 
 NUM_CLIENTS, LONGEST, NUM_WORDS, DIMENSIONS = 5, 4, 11, 3
 PARAMS = some_params(DIMENSIONS, 4)
-MODEL = lstm(num_features=DIMENSIONS, hidden=4)._replace(init=lambda _: PARAMS)  # drawing them takes long to compile
+MODEL = lstm(num_features=DIMENSIONS, hidden=4)._replace(
+    init=lambda _: PARAMS
+)  # random initial weights take long to compile
 
 
 def small_texts(seed: int = 0) -> Federation:
-    """Five clients of 1 to 6 texts of 0 to 4 words, of which there are ten; 9 texts to test on."""
+    """Five clients with 1 to 6 texts of 0 to 4 words from a vocabulary of ten; 9 test texts."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 7, NUM_CLIENTS)
     count = int(sizes.sum())
@@ -60,7 +62,7 @@ def small_texts(seed: int = 0) -> Federation:
 TEXTS = small_texts()
 
 
-def play(algorithm: Algorithm, federation: Federation = TEXTS, model: Model = MODEL, **options: Any) -> Result:
+def run_small(algorithm: Algorithm, federation: Federation = TEXTS, model: Model = MODEL, **options: Any) -> Result:
     defaults: dict[str, Any] = {
         "rounds": 4, "cohort_size": 2, "num_local_steps": 3, "batch_size": 2, "learning_rate": 0.5, "evaluate_every": 2,
     }  # fmt: skip
@@ -71,10 +73,10 @@ def play(algorithm: Algorithm, federation: Federation = TEXTS, model: Model = MO
 @needs_compiler
 @pytest.mark.parametrize("factory", [fedlaavg, fedavg, sequential])
 def test_the_kernel_trains_as_the_plain_scan_does(factory: Callable[[], Algorithm]) -> None:
-    """Models and curves after four rounds, equal but for the order of additions; and training did something."""
-    found = play(factory())
+    """Models and curves after four rounds, are equal up to the order of additions, and training changes the losses."""
+    found = run_small(factory())
     with using_backend("plain"):
-        expected = play(factory())
+        expected = run_small(factory())
     for one, other in zip(jax.tree.leaves(found.params), jax.tree.leaves(expected.params), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
     for column in ("train_loss", "test_loss"):
@@ -84,8 +86,8 @@ def test_the_kernel_trains_as_the_plain_scan_does(factory: Callable[[], Algorith
 
 
 def test_scores_are_those_of_the_final_model() -> None:
-    """Loss and accuracy on all texts, computed again in NumPy."""
-    result = play(fedlaavg())
+    """Loss and accuracy on all texts equal those of a NumPy implementation."""
+    result = run_small(fedlaavg())
     assert TEXTS.table is not None
     params = jax.tree.map(lambda leaf: leaf[0], result.params)
     last = result.metrics.rows[-1]
@@ -98,26 +100,26 @@ def test_scores_are_those_of_the_final_model() -> None:
         assert accuracy == pytest.approx(np.mean((logits > 0) == labels))
 
 
-def test_what_stands_behind_the_words_changes_nothing() -> None:
-    """Ids behind a text's last word, though they should be 0, may be any."""
+def test_ids_after_the_last_word_are_ignored() -> None:
+    """Ids after the last word of a text should be 0, but may have any value."""
     ids, lengths = TEXTS.features
     filled = Words(np.where(np.arange(LONGEST) < lengths[:, None], ids, 7).astype(np.uint8), lengths)
     assert (filled.ids != ids).any()
-    expected, found = play(fedlaavg()), play(fedlaavg(), replace(TEXTS, features=filled))
+    expected, found = run_small(fedlaavg()), run_small(fedlaavg(), replace(TEXTS, features=filled))
     for one, other in zip(jax.tree.leaves(found.params), jax.tree.leaves(expected.params), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_model_that_is_not_a_number_is_seen() -> None:
-    """One NaN among the weights reaches the first contribution, and stops the run there."""
+def test_a_nan_in_the_model_is_detected() -> None:
+    """One NaN among the weights makes the first contribution not finite, which stops the run."""
     params = PARAMS | {"lower": PARAMS["lower"] | {"hidden_bias": np.array([0] * 15 + [np.nan], np.float32)}}
     with pytest.raises(DivergedError, match=r"client \d in round 0 \(seed 0\) is not finite"):
-        play(fedlaavg(), model=MODEL._replace(init=lambda _: params))
+        run_small(fedlaavg(), model=MODEL._replace(init=lambda _: params))
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 4, 100])
-def test_evaluation_takes_texts_of_any_order(rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By falling, rising and mixed lengths: what a loop over the texts finds, one at a time, by label as well."""
+def test_evaluation_does_not_depend_on_the_order_of_texts(rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Falling, rising and mixed lengths give the same scores as a loop over single texts, also per label."""
     monkeypatch.setattr(evaluation, "ROWS_AT_ONCE", rows_at_once)
     table = jnp.asarray(TEXTS.table)
     words, labels = TEXTS.test_features, TEXTS.test_labels

@@ -1,4 +1,4 @@
-"""Experiments that differ in numbers share one program and run side by side; each is what it would be alone."""
+"""Experiments that differ only in numbers run side by side in one program, with the results of single runs."""
 
 from dataclasses import replace
 from functools import cache
@@ -65,8 +65,10 @@ SPECS = {
 
 @pytest.mark.parametrize("side_by_side", [False, True])
 @pytest.mark.parametrize("differing", SPECS)
-def test_each_is_what_it_is_alone(differing: str, side_by_side: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit-identical when lanes take turns (CPU); equal to rounding when they are one program (accelerators)."""
+def test_results_equal_those_of_single_runs(
+    differing: str, side_by_side: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit-identical when trials take turns (CPU); equal to rounding when they are batched (accelerators)."""
     specs = SPECS[differing]
     expected = [losses(alone(spec)) for spec in specs]
     assert not np.allclose(expected[0], expected[1])
@@ -96,8 +98,8 @@ def test_different_programs_are_refused(other: ExperimentSpec) -> None:
         simulate_together([spec(fedavg()), other])
 
 
-def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
-    """A neighbour leaves no trace in a folder."""
+def test_folders_equal_those_of_single_runs(tmp_path: Path) -> None:
+    """The other experiments of a batch have no effect on a folder."""
     specs = SPECS["availability"]
     simulate_together(specs, [tmp_path / "day", tmp_path / "night"])
     simulate_together(specs[1:], [tmp_path / "alone"])
@@ -108,8 +110,8 @@ def test_folders_are_those_of_runs_alone(tmp_path: Path) -> None:
     assert night.manifest["data"]["availability"] != RunFolder(tmp_path / "day").manifest["data"]["availability"]
 
 
-def test_what_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
-    """One finished, one cut at round 5, one not begun: each ends as if nothing had happened."""
+def test_interrupted_runs_are_continued(tmp_path: Path) -> None:
+    """One finished, one cut at round 5, one not begun: each ends like an uninterrupted run."""
     specs = SPECS["number"]
     folders = [tmp_path / name for name in "abc"]
 
@@ -126,10 +128,10 @@ def test_what_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-def test_one_that_diverges_leaves_the_others_alone(
+def test_a_diverged_run_does_not_affect_the_others(
     side_by_side: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proximal coefficient of 1e38 blows up in the second local step; its neighbours do not hear of it."""
+    """A proximal coefficient of 1e38 diverges in the second local step; the other runs are not affected."""
     monkeypatch.setattr("fedlatest.simulation.engine._side_by_side", lambda: side_by_side)
     specs = [spec(fedprox(mu=1e38), rate=10.0), *SPECS["number"][:2]]
     folders = [tmp_path / "wild", tmp_path / "calm", tmp_path / "steady"]
