@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -71,7 +70,7 @@ def run_batches_in_processes(
     *,
     num_workers: int,
 ) -> None:
-    """Run batches in worker processes, which share their compiled programs through a temporary cache folder.
+    """Run batches in worker processes, which share their compiled programs through the cache on disk.
 
     Args:
         batches: what to run; each worker runs one batch at a time.
@@ -145,35 +144,30 @@ def _run_batch(
 def _workers(number: int, load: Callable[[], Data], seeds: list[int]) -> Iterator[list[Connection]]:
     """Start worker processes; on exit ask each to checkpoint and stop, and wait until it has."""
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="fedlatest-programs-") as cache:
-        pairs = [context.Pipe() for _ in range(number)]
-        processes = [context.Process(target=_worker_main, args=(theirs, load, seeds, cache)) for _, theirs in pairs]
+    pairs = [context.Pipe() for _ in range(number)]
+    processes = [context.Process(target=_worker_main, args=(theirs, load, seeds)) for _, theirs in pairs]
+    try:
+        with _signals_blocked(STOP_SIGNALS):  # only the parent asks workers to stop
+            for process, (_, theirs) in zip(processes, pairs, strict=True):
+                process.start()
+                theirs.close()
+        yield [ours for ours, _ in pairs]
+    finally:
+        for ours, _ in pairs:
+            _send(ours, {"stop": True})
         try:
-            with _signals_blocked(STOP_SIGNALS):  # only the parent asks workers to stop
-                for process, (_, theirs) in zip(processes, pairs, strict=True):
-                    process.start()
-                    theirs.close()
-            yield [ours for ours, _ in pairs]
-        finally:
-            for ours, _ in pairs:
-                _send(ours, {"stop": True})
-            try:
-                for process in processes:
+            for process in processes:
+                process.join()
+        finally:  # a second interrupt: do not wait for checkpoints
+            for process in processes:
+                if process.is_alive():
+                    process.kill()
                     process.join()
-            finally:  # a second interrupt: do not wait for checkpoints
-                for process in processes:
-                    if process.is_alive():
-                        process.kill()
-                        process.join()
 
 
-def _worker_main(connection: Connection, load: Callable[[], Data], seeds: list[int], cache: str) -> None:
+def _worker_main(connection: Connection, load: Callable[[], Data], seeds: list[int]) -> None:
     """Run batches in a worker process until the parent asks it to stop or closes the connection."""
     jax.config.update("jax_platforms", "cpu")
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # otherwise use the folder that the user chose
-        jax.config.update("jax_compilation_cache_dir", cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     try:
         builder = FederationBuilder(load())
         while "batch" in (request := _receive(connection)):
