@@ -36,14 +36,14 @@ class ByValue:
         return self._hash
 
 
-class _Same:
+class _ByIdentity:
     """An object that is compared by identity and kept alive, so that its address is not used again."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, _ByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -90,7 +90,7 @@ def _text(value: Any) -> str:
 
 
 def _key(value: Any, outer: tuple[int, ...]) -> Hashable:
-    """Return the key of a value; `outer` holds the functions that are being described around it."""
+    """Return the key of a value; `outer` holds the ids of the enclosing functions."""
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, FunctionType):
@@ -99,7 +99,7 @@ def _key(value: Any, outer: tuple[int, ...]) -> Hashable:
         inner = (*outer, id(value))
         captured = tuple(_key(_content(cell), inner) for cell in value.__closure__ or ())
         defaults = _key((value.__defaults__, value.__kwdefaults__), inner)
-        return "function", value.__code__, _Same(value.__globals__), defaults, captured
+        return "function", value.__code__, _ByIdentity(value.__globals__), defaults, captured
     if isinstance(value, MethodType):
         return "method", _key(value.__func__, outer), _key(value.__self__, outer)
     if isinstance(value, functools.partial):
@@ -111,7 +111,7 @@ def _key(value: Any, outer: tuple[int, ...]) -> Hashable:
     if dataclasses.is_dataclass(value):
         parts = [getattr(value, part.name) for part in dataclasses.fields(value)]
         return type(value), tuple(_key(part, outer) for part in parts)
-    return _Same(value)
+    return _ByIdentity(value)
 
 
 def _content(cell: Any) -> Any:

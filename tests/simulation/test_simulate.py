@@ -320,7 +320,8 @@ def test_a_run_that_does_not_fit_into_memory_is_refused() -> None:
     """8 clients that each remember a model of 2^37 numbers: 4 TiB, printed in GiB."""
     huge = Model(lambda key: {"w": jnp.zeros((2**34, 8))}, lambda params, features: features[:, :3])
     with pytest.raises(
-        ConfigError, match=r"needs \d{4,}\.\d GiB of memory beside its data, .* GiB are available; use fewer clients"
+        ConfigError,
+        match=r"needs \d{4,}\.\d GiB of memory in addition to its data, .* GiB are available; use fewer clients",
     ):
         simulate(FEDERATION, huge, fedlaavg(), PATTERN, rounds=1, cohort_size=3)
 

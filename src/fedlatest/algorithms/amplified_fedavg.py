@@ -30,7 +30,7 @@ def amplified_fedavg(
     Args:
         amplification: gamma in the paper: the factor of a period's progress; 1 is FedAvg.
         amplify_every: P in the paper: the length of a period in rounds.
-        weighting: How the clients' shares of the data enter; see `fedavg`.
+        weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> amplified_fedavg(weighting="update").obstacles_to_deployment()
     []

@@ -4,12 +4,12 @@ The simulator and the deployment own all bookkeeping: per-client rows, differenc
 algorithm only says what happens in one round, in this order:
 
     select       the server chooses the cohort from the available clients
-    broadcast    what everyone in the cohort receives; `brief` adds scalars of each client's own
+    broadcast    what everyone in the cohort receives; `brief` adds values that differ per client
     start        where a client's local training starts
     direction    what a local step descends along
     contribute   what a client uploads, what stays remembered, and what it keeps for itself
-    merge        how the server moves, given the sums over the cohort
-    after_merge  what the cohort keeps for itself once the server has moved
+    merge        how the server state changes, given the sums over the cohort
+    after_merge  private state of the cohort after the merge
 
 Axes: [N, ...] all clients, [K, ...] the slots of a cohort. `Params` is any tree of arrays. `Parts` is a dict of named
 trees; the names are the algorithm's own.
@@ -90,7 +90,7 @@ class Contribution(NamedTuple):
     fresh: Parts = NO_PARTS
     """Uploaded parts that count in this round only."""
     remembered: Parts = NO_PARTS
-    """Uploaded parts that replace the client's previous ones and stay in the total while it is away."""
+    """Uploaded parts that replace the client's previous ones and stay in the total while it is unavailable."""
     private: Parts = NO_PARTS
     """The client's new private state; may be left empty if it does not change."""
 
@@ -100,7 +100,7 @@ class Sums(NamedTuple):
 
     fresh: Parts  # sum over the cohort
     delta: Parts  # remembered parts: sum of new - old over the cohort
-    total: Parts  # remembered parts: sum of every client's latest, this round's included
+    total: Parts  # remembered parts: sum of the latest ones of all clients, after this round
     num: jax.Array  # number of clients that took part
     weight: jax.Array  # sum of their weights
 
@@ -135,7 +135,7 @@ class UpdateUpload:
 
     Args:
         weighted: Multiply the update by the client's weight.
-        remembered: Keep the update in the total while the client is away; otherwise it counts once.
+        remembered: Keep the update in the total while the client is unavailable; otherwise it counts once.
     """
 
     weighted: bool = False
@@ -218,11 +218,11 @@ class Algorithm:
     oldest_first: bool = False
     """Whether it selects the clients that were absent longest, for which Lemma 1 bounds the staleness."""
     pooled: bool = False
-    """Train one client that holds everybody's data: the ideal line of a figure, not a federation."""
+    """Train one client that has all data: a reference for comparison, not a federated algorithm."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it was made with, for the record."""
+    """The arguments of the factory, stored in the manifest."""
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """Those of the settings that its functions read from the facts."""
+    """The settings that its functions read from `facts.numbers`."""
 
     def __post_init__(self) -> None:
         if not self.title:
@@ -244,7 +244,7 @@ class Algorithm:
     def obstacles_to_deployment(self) -> list[str]:
         """Return the reasons why a deployment cannot run this algorithm; an empty list if it can.
 
-        A deployed client trains with the user's own function and sends one vector. An algorithm can therefore be
+        A deployed client trains with the user's own function and uploads one update. An algorithm can therefore be
         deployed if its local step is plain, its upload is an `UpdateUpload`, clients receive the model alone and keep
         no private state, and clients may join and leave.
 

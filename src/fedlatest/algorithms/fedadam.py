@@ -23,15 +23,15 @@ def fedadam(
         d = (1/|S|) \sum_{i in S} u_i
         m = b1 m + (1 - b1) d,   v = b2 v + (1 - b2) d^2,   x = x + server_step * m^ / (sqrt(v^) + eps)
 
-    with optax's bias-corrected moments m^ and v^ (Reddi et al. leave the correction out). A round without participants
-    changes nothing.
+    with optax's bias-corrected moments m^ and v^ (Reddi et al. leave the correction out). A round with an empty
+    cohort changes nothing.
 
     Args:
         server_step: The server's step size.
         b1: Decay of the first moment.
         b2: Decay of the second moment.
         eps: Added to the denominator.
-        weighting: How the clients' shares of the data enter; see `fedavg`.
+        weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> fedadam(server_step=0.03).numbers
     {'server_step': 0.03}

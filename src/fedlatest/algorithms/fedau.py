@@ -32,12 +32,13 @@ def fedau(*, cutoff: int = 50, server_step: float = 1.0, weighting: Weighting = 
 
     omega_i is the mean of client i's gaps so far, 1 before the first. A gap is the number of rounds from one
     participation to the next; one that reaches `cutoff` rounds is recorded as `cutoff`, and counting starts again.
-    The gap that ends in a round counts from the next one on.
+    The gap that ends in the current round is included in omega_i only from the client's next participation. u_i is the
+    client's update.
 
     Args:
         cutoff: K in the paper: the longest gap that is recorded.
         server_step: eta in the paper: the server's step size.
-        weighting: How the clients' shares of the data enter: "loss" or "none".
+        weighting: "loss" multiplies a client's loss by its share of the samples, "none" ignores it.
 
     >>> fedau(cutoff=20).numbers
     {'cutoff': 20, 'server_step': 1.0}

@@ -23,10 +23,11 @@ def fedavg(
 
         x = x + (1/|S|) \sum_{i in S} u_i
 
-    A round without participants changes nothing.
+    A round with an empty cohort changes nothing.
 
     Args:
-        weighting: How the clients' shares of the data enter; with "update" the mean is weighted by them.
+        weighting: How a client's share of the samples is used: "loss" multiplies its local loss by it, "update" its
+            update (and the mean is weighted), "none" ignores it.
         server_optimizer: An optax transformation of the mean update, such as `optax.scale_by_adam()`; the server then
             adds `server_step` times its result.
         server_step: Used with a `server_optimizer` only.

@@ -1,4 +1,4 @@
-"""FedAWE: clients go on from their own last model and amplify their update by their absence (Xiang et al. 2024)."""
+"""FedAWE: clients continue from their own model and amplify their update by their absence (Xiang et al. 2024)."""
 
 import math
 from typing import Any
@@ -27,18 +27,18 @@ from fedlatest.errors import ConfigError
 
 
 def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
-    r"""A client trains from its own model x_i, which only participants receive anew.
+    r"""A client trains from its own model x_i, which is replaced by the merged model only when it takes part.
 
         x_i_local = C local steps from x_i
         x = (1/|S|) \sum_{i in S} (x_i + server_step (t - tau_i) (x_i_local - x_i))
         x_i = x for i in S
 
-    tau_i is the last round in which client i took part, -1 before its first. A round without participants changes
-    nothing.
+    t is the current round and tau_i the last one in which client i took part, -1 before its first. A round with an
+    empty cohort changes nothing.
 
     Args:
         server_step: eta_g, the step size along the amplified updates.
-        weighting: How the clients' shares of the data enter: "loss" or "none".
+        weighting: "loss" multiplies a client's loss by its share of the samples, "none" ignores it.
 
     >>> sorted(fedawe().client_state(jnp.zeros(2)).private)
     ['model']

@@ -1,4 +1,4 @@
-"""FedLaAvg: every client's latest update stays in the average while the client is away.
+"""FedLaAvg: every client's latest update stays in the average while the client is unavailable.
 
 Yan et al., "Distributed Non-Convex Optimization with Sublinear Speedup under Intermittent Client Availability",
 Algorithm 2 (Algorithm 1 when there is one local step).
@@ -25,14 +25,15 @@ def fedlaavg(
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
-    r"""The K available clients absent longest train; the server adds the average of all clients' latest updates.
+    r"""Select the K clients that have been absent longest; add the average of all clients' latest updates.
 
         B_r = the K clients of C_r with the lowest R_i
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
         x   = x + u
 
     Args:
-        weighting: How the clients' shares of the data enter; with "update" the average is weighted by them.
+        weighting: How a client's share of the samples is used: "loss" multiplies its local loss by it, "update" its
+            update (and the average is weighted), "none" ignores it.
         empty_round: What happens when nobody takes part: "step" moves along u as in any other round, which is how the
             paper is written; "hold" leaves the model unchanged.
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
@@ -53,8 +54,8 @@ def fedlaavg(
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
-        everyone = facts.total_weight if weighting == "update" else facts.num_clients
-        average = scale(sums.total["update"], jnp.where(moves, 1.0 / everyone, 0.0))
+        divisor = facts.total_weight if weighting == "update" else facts.num_clients
+        average = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
         return step(server, average, moves, facts)
 
     optimized = {} if server_optimizer is None else {"server_optimizer": describe(server_optimizer), **numbers}

@@ -15,7 +15,7 @@ def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
 
     Args:
         mu: The proximal coefficient.
-        weighting: How the clients' shares of the data enter; see `fedavg`.
+        weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> fedprox(mu=0.01).settings["mu"]
     0.01

@@ -1,7 +1,7 @@
 """Flexible participation: scale incomplete work up and drop clients that participate rarely (Ruan et al. 2021).
 
-The rival method of Appendix A of the FedLaAvg paper. It corrects for clients that do part of their work; clients that
-do none bias it.
+The method that Appendix A of the FedLaAvg paper compares with. It corrects for clients that do only some of their local
+steps, but not for clients that do not take part: their absence biases the model.
 """
 
 import math
@@ -47,23 +47,23 @@ def flexible(
 
         x = x + (1/N) \sum_{i in S} (C / s_i) u_i
 
-    s_i is drawn anew each time, uniformly from ceil(least_work C) .. C. N is the number of clients that are left, so x
-    moves by less when fewer than all take part. (The authors compare the bias of keeping a client with that of
-    dropping it, for which the optima must be known; here the user gives the threshold.)
+    s_i is drawn anew each time, uniformly from ceil(least_work C) .. C. N is the number of clients that have not been
+    dropped, so x moves by less when fewer than all take part. (The authors compare the bias of keeping a
+    client with that of dropping it, for which the optima must be known; here the user gives the threshold.)
 
     Args:
         least_work: The smallest share of the local steps that a participant does.
-        least_presence: Drop clients that took part less than this many times as often as the most frequent one; 0
-            drops nobody.
+        least_presence: Drop clients whose number of participations is below this fraction of the largest one; 0 drops
+            no client.
         trial: The number of rounds after which clients are dropped, once.
-        weighting: How the clients' shares of the data enter; see `fedavg`.
+        weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> flexible(least_presence=0.3).numbers
     {'least_presence': 0.3, 'trial': 100}
     """
     for name, value in (("least_work", least_work), ("least_presence", least_presence)):
         if not 0 <= value <= 1:
-            raise ConfigError(f"{name}={value!r}: a share is in [0, 1]")
+            raise ConfigError(f"{name}={value!r}: must be in [0, 1]")
     if trial < 1:
         raise ConfigError(f"trial={trial!r}: must be at least 1 round")
     plain = fedavg(weighting=weighting)

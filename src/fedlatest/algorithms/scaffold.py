@@ -38,12 +38,12 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
         x = x + server_step (1/|S|) \sum_{i in S} (x_local - x)
         c = c + (1/N) \sum_{i in S} (c_i_new - c_i)                         so that c = (1/N) \sum_i c_i at all times
 
-    A round without participants changes nothing. The control variates assume plain local SGD, so `client_optimizer`
+    A round with an empty cohort changes nothing. The control variates assume plain local SGD, so `client_optimizer`
     should not be combined with it.
 
     Args:
         server_step: eta_g, the server's step size.
-        weighting: How the clients' shares of the data enter: "loss" or "none".
+        weighting: "loss" multiplies a client's loss by its share of the samples, "none" ignores it.
 
     >>> sorted(scaffold().client_state(0.0).remembered)
     ['control']

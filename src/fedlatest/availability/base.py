@@ -73,7 +73,7 @@ class Availability(ABC):
         return np.asarray(_table(self, jnp.arange(horizon), jnp.uint32(seed)))
 
     def assumption(self, horizon: int, seed: int = 0) -> Assumption:
-        """Return the smallest E for which Assumption 4 holds in rounds 0 .. horizon - 1.
+        """Return whether Assumption 4 holds in rounds 0 .. horizon - 1, the smallest E and the longest absences.
 
         >>> from fedlatest.availability import diurnal
         >>> diurnal([True, False], period=100).assumption(1000).smallest_e

@@ -162,7 +162,7 @@ def _show(folders: list[Path], figure: Path) -> None:
 
 def _table(records: "list[RunRecord]") -> Table:
     table = Table("algorithm", box=None, header_style="bold", pad_edge=False)
-    for column in ("final test accuracy", "mean of the last quarter", "swing there", "largest staleness"):
+    for column in ("final test accuracy", "mean of the last quarter", "swing in the last quarter", "largest staleness"):
         table.add_column(column, justify="right")
     for record in records:
         table.add_row(

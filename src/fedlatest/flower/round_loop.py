@@ -115,7 +115,7 @@ class RoundLoop:
         end = self.clock() + timeout
         while True:
             self._poll_nodes()
-            found = len(self._available_members())
+            found = len(self._available_clients())
             if found >= num_clients:
                 return
             if self.clock() >= end:
@@ -191,16 +191,16 @@ class RoundLoop:
             name = self.messages.display_name(message.client) or f"node {message.node}"
             log.info("fedlatest: %s did not reply in time", name)
 
-    def _available_members(self) -> set[str]:
+    def _available_clients(self) -> set[str]:
         available = self.messages.available()
-        return {member.id for member in self.ledger.clients() if member.id in available}
+        return {client.id for client in self.ledger.clients() if client.id in available}
 
     # Step 2: the cohort
 
     def _fill_cohort(self, model: ArrayRecord) -> None:
         """Ask clients to train until the cohort is full, and others to send their stored update again."""
         outcome = self.outcome
-        available = self._available_members() - self.messages.busy() - outcome.not_to_ask
+        available = self._available_clients() - self.messages.busy() - outcome.not_to_ask
         training = [message for message in self.messages.awaited(self.ledger.round) if message.kind == "train"]
         room = self.cohort_size - len(training) - len(outcome.accepted)
         cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
@@ -219,7 +219,7 @@ class RoundLoop:
         leaving = clients & self._leaving
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
-        not_in_sum = {member.id for member in self.ledger.clients() if member.applied is None}
+        not_in_sum = {client.id for client in self.ledger.clients() if client.applied is None}
         return sorted(leaving | (clients & not_in_sum) - self._cannot_rebase)
 
     def _send_instructions(
@@ -310,8 +310,8 @@ class RoundLoop:
 
     def _close_round(self, began: float) -> None:
         outcome, round, epoch = self.outcome, self.ledger.round, self.ledger.epoch
-        online = self._available_members() - {*outcome.missed, *outcome.left}
-        resting = {member.id for member in self.ledger.clients() if member.backoff_until > round}
+        online = self._available_clients() - {*outcome.missed, *outcome.left}
+        resting = {client.id for client in self.ledger.clients() if client.backoff_until > round}
         # A resting client was not asked, so it is not known whether it could have taken part.
         available = online - {*outcome.declined, *resting}
         why = self.ledger.needs_resync

@@ -220,7 +220,7 @@ class RunFolder:
         save_arrays(self / "checkpoint.safetensors", arrays, {"round": str(round), "seconds": repr(seconds)})
 
     def restore(self) -> tuple[ArrayFile, int, float] | None:
-        """Remove what was recorded after the last checkpoint, and return it as (arrays, round, seconds).
+        """Return the last checkpoint as (arrays, round, seconds), and remove all records after it.
 
         Without a checkpoint, all records are removed and None is returned.
         """

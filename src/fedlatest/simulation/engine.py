@@ -91,7 +91,10 @@ class Engine:
     def __init__(self, specs: Sequence[ExperimentSpec], *, clients_at_once: int | None = None) -> None:
         first = specs[0]
         if any(spec.batch_key != first.batch_key for spec in specs):
-            raise ConfigError("these experiments differ in more than numbers: run them one after the other")
+            raise ConfigError(
+                "these experiments cannot share a compiled program: they differ in functions, shapes, federation, "
+                "seeds or rounds; simulate them separately"
+            )
         enable_compilation_cache()
         trials = [trial for spec in specs for trial in spec.trials()]
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
@@ -111,7 +114,10 @@ class Engine:
         return states
 
     def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
-        """Run rounds; the given states are consumed. Records are NumPy arrays [trials, rounds, ...]."""
+        """Run rounds and return the new states and the records, NumPy arrays [trials, rounds, ...].
+
+        The given states must not be used afterwards: their buffers are donated.
+        """
         done = [
             _advance(
                 self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
@@ -122,7 +128,7 @@ class Engine:
         return [state for state, _ in done], _fetch([record for _, record in done])
 
     def measure(self, states: Sequence[State]) -> Measured:
-        """Return loss and accuracy on the full train and test sets, and the error of the stored average."""
+        """Return the scores on the full training and test sets, and the error of the average of remembered parts."""
         functions = ByValue((self.model.apply, self.loss))
         parts = [
             _measure(self.data, self.test, state, functions=functions, num_labels=self.num_labels) for state in states
@@ -145,7 +151,7 @@ class Engine:
                 f"0 .. {self.federation.num_clients - 1} in round {round} (seed {seed}); it must return distinct ones"
             )
         return DivergedError(
-            f"training diverged: the contribution of client {client} in round {round} (seed {seed}) "
+            f"training diverged: the upload of client {client} in round {round} (seed {seed}) "
             "is not finite; try a smaller learning_rate"
         )
 
@@ -160,11 +166,11 @@ class Engine:
         return nbytes(jax.eval_shape(self.start))
 
     def check_memory(self) -> None:
-        """Raise ConfigError if the state does not fit; called before it is allocated. The samples are in memory."""
+        """Raise ConfigError if the state does not fit into memory, where the samples already are; allocate nothing."""
         room = available_bytes()
         if room is not None and self.state_bytes > room:
             raise ConfigError(
-                f"the run needs {self.state_bytes / 2**30:.1f} GiB of memory beside its data, "
+                f"the run needs {self.state_bytes / 2**30:.1f} GiB of memory in addition to its data, "
                 f"{room / 2**30:.1f} GiB are available; use fewer clients, fewer seeds or a smaller model"
             )
 

@@ -159,12 +159,12 @@ def cohort_size(num_clients: int, size: int | None, participation: float | None)
         ConfigError: If both or neither is given, or the share is not in (0, 1].
     """
     if (size is None) == (participation is None):
-        raise ConfigError("give either cohort_size (the number of clients a round) or participation (their share)")
+        raise ConfigError("give either cohort_size (the number of clients per round) or participation (their share)")
     if size is not None:
         return int(size)
     assert participation is not None
     if not 0 < participation <= 1:
-        raise ConfigError(f"participation={participation}: a share of the clients is in (0, 1]")
+        raise ConfigError(f"participation={participation}: must be in (0, 1]")
     return max(1, round(participation * num_clients))
 
 
@@ -184,7 +184,7 @@ def _check(spec: ExperimentSpec) -> None:
     if len(seeds) == 0 or len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds={tuple(seeds)}: give at least one seed, each once")
     if not all(0 <= seed < 2**32 for seed in seeds):
-        raise ConfigError(f"seeds={tuple(seeds)}: a seed is in 0 .. 2^32 - 1")
+        raise ConfigError(f"seeds={tuple(seeds)}: each must be in 0 .. 2^32 - 1")
     if spec.client_optimizer is not None:
         check_transformation("client_optimizer", spec.client_optimizer)
     _check_rates(spec, num_clients)
@@ -207,13 +207,16 @@ def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
         lambda key, row, table: model.apply(model.init(key), expand(row, table)), jax.random.key(0), row, table
     )
     if loss.name == "sigmoid_cross_entropy" and outputs.ndim > 1:
-        raise ConfigError(f"the model has {outputs.shape[-1]} outputs a sample, {loss.name} takes one logit")
+        raise ConfigError(f"the model has {outputs.shape[-1]} outputs per sample, {loss.name} takes one logit")
     if loss.name == "softmax_cross_entropy" and outputs.shape[-1] < federation.num_labels:
         raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
 
 
 def _clients_at_once(model: Model, cohort_size: int) -> int:
-    """Return all on an accelerator; on a CPU as many as fit its cache, in chunks that leave few slots empty."""
+    """Return how many clients train together: the cohort on an accelerator, on a CPU as many as fit its cache.
+
+    Of the sizes that fit, the one that leaves the fewest slots of the last chunk empty is chosen.
+    """
     if jax.default_backend() != "cpu":
         return cohort_size
     leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))

@@ -1,4 +1,4 @@
-"""RunRecorder: the records of one experiment, in memory and, where asked, in a run folder."""
+"""RunRecorder: the records of one experiment, in memory and, if a folder is given, on disk."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -97,14 +97,14 @@ class RunRecorder:
             self.tensorboard.open(self.folder / "tensorboard", list(self.spec.seeds), first_round=first_round)
 
     def record_cohorts(self, record: Record) -> None:
-        """Keep who took part in a block of rounds."""
+        """Record the cohorts of a block of rounds."""
         self.largest_staleness = max(self.largest_staleness, int(record.max_staleness.max()))
         if self.folder:
             positions, mask = np.asarray(record.cohort.clients), np.asarray(record.cohort.mask)
             self.folder.note_cohorts(pack(positions, mask, self.spec.executed.federation.num_clients))
 
     def record_evaluation(self, round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
-        """Keep an evaluation and return its rows.
+        """Record an evaluation and return its rows.
 
         Args:
             round: The number of rounds done.
@@ -180,8 +180,8 @@ class RunRecorder:
 
 
 def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return whether Assumption 4 holds over the run for every seed, with which E, and who was never available."""
-    if spec.algorithm.pooled:  # there are no clients that could be away
+    """Return whether Assumption 4 holds for every seed, with which E, and which clients were never available."""
+    if spec.algorithm.pooled:  # pooled data has no clients whose availability could matter
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
     found = [spec.availability.assumption(spec.rounds, seed) for seed in spec.seeds]
     never = np.unique(np.concatenate([each.never_available for each in found]))
@@ -214,7 +214,7 @@ def describe_clients(spec: ExperimentSpec) -> ClientRecord:
 
 
 def _time_of_day(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return when clients' samples were made, and their daily windows, where these are known."""
+    """Return at what time of day the clients' samples were created, and their daily windows, where these are known."""
     found: dict[str, Any] = {}
     federation, availability = spec.federation, spec.availability
     if federation.second is not None:

@@ -2,7 +2,7 @@
 
 `Program` is what a compiled round is specialised to, `Trial` what one seed of one experiment feeds into it. Axes:
 [N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that the models
-in use fit the cache of a CPU; remembered state is added to in place.
+in use fit the cache of a CPU; remembered state is updated in place.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -100,7 +100,7 @@ class Record(NamedTuple):
 
 
 class CohortSums(NamedTuple):
-    """What training the cohort yields, summed up chunk by chunk."""
+    """Client states and sums after training a part of the cohort."""
 
     clients: ClientState
     fresh: Parts
@@ -161,7 +161,7 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
     cohort = algorithm.select(state.server, available, facts)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
 
-    trained, broken = _train_cohort(program, data, trial, state, cohort, facts)
+    trained, not_finite = _train_cohort(program, data, trial, state, cohort, facts)
     sums = Sums(
         fresh=trained.fresh,
         delta=trained.delta,
@@ -174,7 +174,7 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
     staleness = round - last_round
     after = State(round + 1, server, clients, sums.total, last_round, state.failure, state.failed_round,
                   state.failed_client)  # fmt: skip
-    after = _note_failure(after, state, cohort, broken, data.ids, num_clients)
+    after = _note_failure(after, state, cohort, not_finite, data.ids, num_clients)
     record = Record(jnp.sum(available), sums.num, jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness), cohort)
     return after, record
 
@@ -231,15 +231,15 @@ def _train_cohort(
     brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
 
     def train(client: jax.Array, own: ClientState) -> Contribution:
-        about = _client_facts(facts, data, client, brief)
+        client_facts = _client_facts(facts, data, client, brief)
         rows = batch_rows(
             data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
         )
         optimizer = program.client_optimizer
-        local = train_locally(algorithm, program.loss, data, broadcast, own, rows, about, optimizer)
-        return algorithm.contribute(broadcast, local, own, about)
+        local = train_locally(algorithm, program.loss, data, broadcast, own, rows, client_facts, optimizer)
+        return algorithm.contribute(broadcast, local, own, client_facts)
 
-    def visit(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
+    def train_chunk(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
         old = _rows(sums.clients, slots.clients)
         new = jax.vmap(train)(slots.clients, old)
         change = _masked(slots.mask, jax.tree.map(jnp.subtract, new.remembered, old.remembered))
@@ -248,18 +248,18 @@ def _train_cohort(
         )
         private = _set_rows(sums.clients.private, slots, old.private, new.private)
         totals = add(sums.fresh, _sum(_masked(slots.mask, new.fresh))), add(sums.delta, _sum(change))
-        totals = lax.optimization_barrier(totals)  # or XLA would sum twice, once to look for NaN
+        totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
         uploads = (new.fresh, new.remembered)
-        broken = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
-        return CohortSums(ClientState(remembered, private), *totals), slots.mask & broken
+        not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
+        return CohortSums(ClientState(remembered, private), *totals), slots.mask & not_finite
 
     nothing = _zero_contribution(algorithm, train, state.clients)
     sums = CohortSums(state.clients, nothing.fresh, nothing.remembered)
-    return _in_chunks(visit, sums, cohort, program.clients_at_once, num_clients=data.ids.shape[0])
+    return _in_chunks(train_chunk, sums, cohort, program.clients_at_once, num_clients=data.ids.shape[0])
 
 
 def _in_chunks(
-    visit: Callable[[CohortSums, Cohort], tuple[CohortSums, jax.Array]],
+    train_chunk: Callable[[CohortSums, Cohort], tuple[CohortSums, jax.Array]],
     sums: CohortSums,
     cohort: Cohort,
     at_once: int,
@@ -273,7 +273,7 @@ def _in_chunks(
     """
     size = cohort.clients.shape[0]
     if at_once >= size:
-        return visit(sums, cohort)
+        return train_chunk(sums, cohort)
     num_chunks = -(-size // at_once)
     spare = num_chunks * at_once - size
     clients = jnp.concatenate([cohort.clients, num_clients + jnp.arange(spare, dtype=cohort.clients.dtype)])
@@ -283,12 +283,12 @@ def _in_chunks(
     num_needed = jnp.max(jnp.where(occupied, jnp.arange(1, num_chunks + 1, dtype=jnp.int32), 0))
 
     def body(number: jax.Array, carry: tuple[CohortSums, jax.Array]) -> tuple[CohortSums, jax.Array]:
-        sums, broken = carry
-        sums, found = visit(sums, _rows(chunks, number))
-        return sums, broken.at[number].set(found)
+        sums, not_finite = carry
+        sums, found = train_chunk(sums, _rows(chunks, number))
+        return sums, not_finite.at[number].set(found)
 
-    sums, broken = lax.fori_loop(0, num_needed, body, (sums, jnp.zeros_like(chunks.mask)))
-    return sums, broken.reshape(-1)[:size]
+    sums, not_finite = lax.fori_loop(0, num_needed, body, (sums, jnp.zeros_like(chunks.mask)))
+    return sums, not_finite.reshape(-1)[:size]
 
 
 def _after_merge(
@@ -300,7 +300,7 @@ def _after_merge(
     server: Any,
     clients: ClientState,
 ) -> ClientState:
-    """Let the cohort act on the merged server."""
+    """Return the client states after `after_merge` has updated the private state of the cohort."""
     after_merge = program.algorithm.after_merge
     if after_merge is None:
         return clients
@@ -316,12 +316,12 @@ def _after_merge(
 
 
 def _note_failure(
-    after: State, before: State, cohort: Cohort, broken: jax.Array, ids: jax.Array, num_clients: int
+    after: State, before: State, cohort: Cohort, not_finite: jax.Array, ids: jax.Array, num_clients: int
 ) -> State:
-    """Keep the first failure: a cohort with repeated or impossible positions, or an upload that is not finite."""
-    invalid, diverged = ~_distinct(cohort.clients, num_clients), jnp.any(broken)
+    """Keep the first failure: a cohort with repeated or out-of-range positions, or an upload that is not finite."""
+    invalid, diverged = ~_distinct(cohort.clients, num_clients), jnp.any(not_finite)
     fails = (before.failure == 0) & (invalid | diverged)
-    client = jnp.where(invalid, NEVER, ids[cohort.clients[jnp.argmax(broken)]])
+    client = jnp.where(invalid, NEVER, ids[cohort.clients[jnp.argmax(not_finite)]])
     return after._replace(
         failure=jnp.where(fails, jnp.where(invalid, INVALID_COHORT, NOT_FINITE), before.failure),
         failed_round=jnp.where(fails, before.round, before.failed_round),

@@ -83,13 +83,13 @@ def simulate(
         rates: Each client's participation rate, for algorithms that require it.
         seeds: One trial is run per seed.
         loss: The loss of a sample.
-        evaluate_every: Evaluate on the whole train and test sets every so many rounds.
+        evaluate_every: Number of rounds between evaluations on the whole training and test sets.
         out: Write the run to this folder.
         resume: Continue the run in `out`; the result is bit-identical to that of an uninterrupted run on the same
             device.
         force: Replace the run in `out`.
         config: Stored with the run as part of its identity.
-        checkpoint_seconds: The least time between checkpoints.
+        checkpoint_seconds: Minimum time between checkpoints.
         tensorboard: Also log for TensorBoard.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together; chosen for the device by default.
@@ -99,7 +99,7 @@ def simulate(
 
     Raises:
         ConfigError: If an argument is out of range or the parts do not fit together.
-        DivergedError: If a client's contribution is not finite.
+        DivergedError: If a client's upload is not finite.
         RunFolderError: If `out` holds another run or cannot be written.
 
     >>> import fedlatest
@@ -151,7 +151,7 @@ def simulate_spec(spec: ExperimentSpec, out: Path | None = None, **options: Any)
     """Simulate one spec; the options are those of `simulate_together`.
 
     Raises:
-        DivergedError: If a client's contribution is not finite.
+        DivergedError: If a client's upload is not finite.
     """
     [result] = simulate_together([spec], None if out is None else [out], **options)
     if isinstance(result, DivergedError):
@@ -180,7 +180,7 @@ def simulate_together(
         outs: A folder for each; None keeps all in memory.
         resume: Continue the runs in the folders.
         force: Replace the runs in the folders.
-        checkpoint_seconds: The least time between checkpoints.
+        checkpoint_seconds: Minimum time between checkpoints.
         tensorboard: Also log for TensorBoard.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together.
