@@ -60,6 +60,7 @@ def test_reproduce_two_figures(small_mnist: Path, tmp_path: Path) -> None:
     assert "<title>Mine &amp; &lt;yours&gt;</title>" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_interrupt_and_continue(small_mnist: Path, tmp_path: Path) -> None:
     """SIGINT to the process group, as a terminal sends it: exit code 130, checkpoints, no process left; then finish."""
     process = start_long_reproduction(small_mnist, tmp_path)

@@ -11,7 +11,7 @@ from fedlatest import Algorithm, Federation
 from fedlatest.algorithms import ALGORITHMS, sequential
 from fedlatest.availability import Availability
 from fedlatest.simulation import Engine, ExperimentSpec
-from fedlatest.simulation.rounds import Record, State
+from fedlatest.simulation.rounds import Record, State, average_error
 from tests.problems import MODEL, coins, days, flat, small_federation
 from tests.reference import REFERENCES, FedAvg, FedLaAvg, Scaffold
 
@@ -90,6 +90,7 @@ def test_equals_reference(case: str, pattern: str) -> None:
         assert cohort == reference.cohorts[round]
     np.testing.assert_allclose(flat(state.server.params), reference.x, rtol=2e-5, atol=2e-6)
     assert state.last_round.tolist() == reference.last
+    assert average_error(state) < 2e-6  # the sum of the remembered parts that the server keeps is that of the clients
     if isinstance(reference, FedLaAvg):
         np.testing.assert_allclose(flat(state.clients.remembered["update"]), reference.stored, rtol=2e-5, atol=2e-6)
     if isinstance(reference, Scaffold):

@@ -25,7 +25,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.flower.server_algorithm import job_config
 from fedlatest.simulation import Engine, ExperimentSpec
-from fedlatest.simulation.rounds import State
+from fedlatest.simulation.rounds import State, run_block
 from tests.problems import MODEL, coins, flat, small_federation
 
 FEDERATION = small_federation(8, seed=1)
@@ -62,10 +62,17 @@ def test_every_algorithm_states_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_runs_with_64_bit_numbers(name: str) -> None:
-    """JAX_ENABLE_X64=1 makes Python integers and sums 64 bits wide; a carried state must keep its types."""
+def test_every_algorithm_can_be_traced_with_64_bit_numbers(name: str) -> None:
+    """JAX_ENABLE_X64=1 makes Python integers and sums 64 bits wide; a loop must keep the types of its state."""
     with jax.enable_x64(True):
-        assert np.isfinite(run(ALGORITHMS[name](), rounds=2).metrics.rows[-1].train_loss)
+        spec = ExperimentSpec(FEDERATION, MODEL, ALGORITHMS[name](), EVERYONE, 3)
+        engine = Engine([spec])
+        before = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], engine.start()[0]))
+        [batch] = engine.batches
+        after, _ = jax.eval_shape(
+            lambda state: run_block(engine.program, engine.data, batch.trials, state, length=2), before
+        )
+    assert jax.tree.map(lambda leaf: leaf.dtype, after) == jax.tree.map(lambda leaf: leaf.dtype, before)
 
 
 CAN_BE_DEPLOYED = {
