@@ -1,6 +1,5 @@
 """Amplified FedAvg: FedAvg that amplifies its progress once per period (Wang & Ji 2022)."""
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 
 from fedlatest.algorithms.base import Algorithm, Params, RoundFacts, Sums, add, subtract, where
 from fedlatest.algorithms.fedavg import fedavg, mean_update
+from fedlatest.algorithms.server_optimizer import check_positive
 from fedlatest.algorithms.weighting import Weighting
 from fedlatest.errors import ConfigError
 
@@ -35,8 +35,7 @@ def amplified_fedavg(
     >>> amplified_fedavg(weighting="update").obstacles_to_deployment()
     []
     """
-    if not (math.isfinite(amplification) and amplification > 0):
-        raise ConfigError(f"amplification={amplification!r}: must be a finite number above 0")
+    check_positive("amplification", amplification)
     if not (amplify_every >= 1 and amplify_every == int(amplify_every)):
         raise ConfigError(f"amplify_every={amplify_every!r}: must be a whole number of rounds, at least 1")
     plain = fedavg(weighting=weighting)

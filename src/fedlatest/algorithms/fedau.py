@@ -1,6 +1,5 @@
 """FedAU: updates are weighted by the mean gap between a client's participations (Wang & Ji 2024)."""
 
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ from fedlatest.algorithms.base import (
     subtract,
 )
 from fedlatest.algorithms.fedavg import select_uniformly
+from fedlatest.algorithms.server_optimizer import check_positive
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
@@ -45,8 +45,7 @@ def fedau(*, cutoff: int = 50, server_step: float = 1.0, weighting: Weighting = 
     """
     if not (cutoff >= 1 and cutoff == int(cutoff)):
         raise ConfigError(f"cutoff={cutoff!r}: must be a whole number of rounds, at least 1")
-    if not (math.isfinite(server_step) and server_step > 0):
-        raise ConfigError(f"server_step={server_step!r}: must be a finite number above 0")
+    check_positive("server_step", server_step)
     if weighting == "update":
         raise ConfigError("weighting='update': FedAU weights updates itself; choose 'loss' or 'none'")
 

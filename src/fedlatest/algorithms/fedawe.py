@@ -1,6 +1,5 @@
 """FedAWE: clients continue from their own model and amplify their update by their absence (Xiang et al. 2024)."""
 
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from fedlatest.algorithms.base import (
     where,
 )
 from fedlatest.algorithms.fedavg import select_uniformly
+from fedlatest.algorithms.server_optimizer import check_positive
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
@@ -43,8 +43,7 @@ def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algori
     >>> sorted(fedawe().client_state(jnp.zeros(2)).private)
     ['model']
     """
-    if not (math.isfinite(server_step) and server_step > 0):
-        raise ConfigError(f"server_step={server_step!r}: must be a finite number above 0")
+    check_positive("server_step", server_step)
     if weighting == "update":
         raise ConfigError("weighting='update': FedAWE averages models; choose 'loss' or 'none'")
 

@@ -1,6 +1,5 @@
 """SCAFFOLD: control variates correct the drift of the clients (Karimireddy et al. 2020)."""
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from fedlatest.algorithms.base import (
     zeros_like,
 )
 from fedlatest.algorithms.fedavg import mean_update, select_uniformly
+from fedlatest.algorithms.server_optimizer import check_positive
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
@@ -48,8 +48,7 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
     >>> sorted(scaffold().client_state(0.0).remembered)
     ['control']
     """
-    if not (math.isfinite(server_step) and server_step > 0):
-        raise ConfigError(f"server_step={server_step!r}: must be a finite number above 0")
+    check_positive("server_step", server_step)
     if weighting == "update":
         raise ConfigError("weighting='update': control variates are mean gradients; choose 'loss' or 'none'")
     direction = weighted_direction(weighting)

@@ -54,20 +54,25 @@ def _plain_step(server: Any, update: Params, moves: Any, facts: RoundFacts) -> A
     return server._replace(params=add(server.params, update))
 
 
-def server_numbers(optimizer: optax.GradientTransformation | None, learning_rate: float) -> dict[str, float]:
+def server_numbers(optimizer: optax.GradientTransformation | None, server_step: float) -> dict[str, float]:
     """Return the numbers that an algorithm with this server optimizer reads from the facts.
 
     Raises:
-        ConfigError: If the learning rate is not a number above 0, or is given without an optimizer.
+        ConfigError: If the step is not a number above 0, or is given without an optimizer.
     """
-    if not (math.isfinite(learning_rate) and learning_rate > 0):
-        raise ConfigError(f"server_step={learning_rate!r}: must be a finite number above 0")
-    if optimizer is None and learning_rate != 1.0:
+    check_positive("server_step", server_step)
+    if optimizer is None and server_step != 1.0:
         raise ConfigError(
-            f"server_step={learning_rate!r}: is used with server_optimizer only; "
+            f"server_step={server_step!r}: is used with server_optimizer only; "
             "for a scaled plain step pass server_optimizer=optax.identity()"
         )
-    return {} if optimizer is None else {"server_step": learning_rate}
+    return {} if optimizer is None else {"server_step": server_step}
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ConfigError if an argument is not a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name}={value!r}: must be a finite number above 0")
 
 
 def check_transformation(name: str, optimizer: optax.GradientTransformation) -> None:

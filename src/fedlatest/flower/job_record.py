@@ -39,7 +39,7 @@ class JobRecord:
         self.folder, self.ledger, self.rounds = RunFolder(folder), ledger, rounds
         self._config = {
             "rounds": rounds,
-            "algorithm": {"name": algorithm.name, **algorithm.settings},
+            "algorithm": {"name": algorithm.name, "title": algorithm.title, **algorithm.settings},
             "deployment": {**ledger.config.as_dict(), "job": ledger.job, "layout": ledger.layout.hash},
             **config,
         }
