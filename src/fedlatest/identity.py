@@ -2,17 +2,22 @@
 
 Factories return closures: two calls with equal arguments give functions that compute the same but are different
 objects, and two calls with different arguments give functions that share their code. Compiled programs are therefore
-identified by a key that holds a function's code, its defaults and everything that it captures.
+identified by a key that holds a function's code, its defaults, everything that it captures and the globals that it
+names.
 """
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Mapping
+import hashlib
+from collections.abc import Hashable, Iterator, Mapping
 from enum import Enum
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-_PLAIN = (str, bytes, bool, int, float, complex, type(None), type, Enum)
+import numpy as np
+
+_PLAIN = (str, bytes, bool, int, complex, type(None), type, Enum)
+_LIBRARIES = ("fedlatest.", "optax.")  # their functions are described by name and captured values alone
 
 
 class ByValue:
@@ -52,54 +57,69 @@ class _ByIdentity:
 def value_key(value: Any) -> Hashable:
     """Return a hashable key; equal keys mean that two values compute the same.
 
-    Numbers and texts are compared by type and value, containers and dataclasses by their parts, functions by their
-    code, defaults, globals and captured values. Everything else, arrays included, is compared by identity.
+    Numbers and texts are compared by type and value, NumPy arrays by their content, containers and dataclasses by their
+    parts, functions by their code, defaults, captured values and the globals of their module that they name. Everything
+    else, JAX arrays included, is compared by identity.
     """
     return _key(value, ())
 
 
 def describe(value: Any) -> str:
-    """Return a short text that names a function or a bundle of functions with the plain values that it captures.
+    """Return a text that names a function or a bundle of functions with the values that it captures.
 
-    The text is stored with a run; it is the same in every process.
+    The text is stored with a run and compared when it is resumed; it is the same in every process. A function that is
+    not from a library is described by a digest of its code as well.
 
-    >>> def decay(start, factor):
-    ...     return lambda round: start * factor**round
-    >>> describe(decay(0.1, 0.5))
-    'decay(factor=0.5, start=0.1)'
+    >>> import optax
+    >>> describe(optax.linear_schedule(0.5, 0.0, 10)).startswith("polynomial_schedule(end_value=0.0, init_value=0.5")
+    True
     """
-    if isinstance(value, tuple):  # optax transformations: (init, update); the last one captures the settings
-        return describe(value[-1])
+    if isinstance(value, FunctionType):
+        return _describe_function(value)
+    if isinstance(value, MethodType):
+        return f"{describe(value.__self__)}.{value.__name__}"
     if isinstance(value, functools.partial):
-        settings = ", ".join([*map(repr, value.args), *(f"{name}={item!r}" for name, item in value.keywords.items())])
-        return f"{describe(value.func)}({settings})"
-    if not isinstance(value, FunctionType):
-        return getattr(value, "__qualname__", type(value).__qualname__)
-    cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-    captured = {name: _content(cell) for name, cell in cells}
-    parts = [f"{name}={_text(item)}" for name, item in sorted(captured.items()) if _text(item)]
-    return f"{value.__qualname__.split('.<locals>')[0]}({', '.join(parts)})"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, _PLAIN):
-        return repr(value)
-    if isinstance(value, list | tuple) and all(isinstance(item, FunctionType | tuple) for item in value):
+        return f"partial({describe(value.func)}, {describe(value.args)}, {describe(value.keywords)})"
+    if isinstance(value, np.ndarray):
+        return f"array({_array_digest(value)})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{describe(name)}: {describe(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, tuple) and hasattr(value, "update") and hasattr(value, "init"):  # an optax transformation
+        return "; ".join(dict.fromkeys(map(describe, (value.update, value.init))))
+    if isinstance(value, tuple | list):
         return f"[{', '.join(map(describe, value))}]"
-    return describe(value) if isinstance(value, FunctionType) else ""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+        return f"{type(value).__qualname__}{describe(parts)}"
+    if isinstance(value, float | str | bytes | bool | int | complex | type(None)):
+        return repr(value)
+    wrapped = getattr(value, "__wrapped__", None)  # jitted functions
+    return describe(wrapped) if wrapped is not None else getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _describe_function(function: FunctionType) -> str:
+    captured = dict(zip(function.__code__.co_freevars, map(_content, function.__closure__ or ()), strict=True))
+    own = {name: item for name, item in captured.items() if item is not function}
+    settings = [f"{name}={describe(item)}" for name, item in sorted(own.items())]
+    if not str(function.__module__).startswith(_LIBRARIES):
+        named = {name: item for name, item in _named_globals(function) if isinstance(item, float | int | str | bool)}
+        content = repr((function.__code__.co_code, _constants(function.__code__), sorted(named.items())))
+        settings.append(f"code={hashlib.blake2b(content.encode(), digest_size=6).hexdigest()}")
+    return f"{function.__qualname__.split('.<locals>')[0]}({', '.join(settings)})"
+
+
+def _constants(code: CodeType) -> list[Any]:
+    return [(item.co_code, _constants(item)) if isinstance(item, CodeType) else item for item in code.co_consts]
 
 
 def _key(value: Any, outer: tuple[int, ...]) -> Hashable:
     """Return the key of a value; `outer` holds the ids of the enclosing functions."""
+    if isinstance(value, float):
+        return float, value.hex()  # 0.0 and -0.0 differ
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, FunctionType):
-        if id(value) in outer:  # a function that captures itself
-            return "recursive", outer.index(id(value))
-        inner = (*outer, id(value))
-        captured = tuple(_key(_content(cell), inner) for cell in value.__closure__ or ())
-        defaults = _key((value.__defaults__, value.__kwdefaults__), inner)
-        return "function", value.__code__, _ByIdentity(value.__globals__), defaults, captured
+        return _function_key(value, outer)
     if isinstance(value, MethodType):
         return "method", _key(value.__func__, outer), _key(value.__self__, outer)
     if isinstance(value, functools.partial):
@@ -108,10 +128,51 @@ def _key(value: Any, outer: tuple[int, ...]) -> Hashable:
         return type(value), tuple(_key(item, outer) for item in value)
     if isinstance(value, Mapping):
         return type(value), tuple((_key(name, outer), _key(item, outer)) for name, item in value.items())
+    if isinstance(value, np.ndarray):
+        return "array", _array_digest(value)
     if dataclasses.is_dataclass(value):
         parts = [getattr(value, part.name) for part in dataclasses.fields(value)]
         return type(value), tuple(_key(part, outer) for part in parts)
     return _ByIdentity(value)
+
+
+def _function_key(function: FunctionType, outer: tuple[int, ...]) -> Hashable:
+    if id(function) in outer:  # a function that refers to itself
+        return "recursive", outer.index(id(function))
+    inner = (*outer, id(function))
+    captured = tuple(_key(_content(cell), inner) for cell in function.__closure__ or ())
+    defaults = _key((function.__defaults__, function.__kwdefaults__), inner)
+    named = tuple((name, _global_key(item, function, inner)) for name, item in _named_globals(function))
+    return "function", function.__code__, _ByIdentity(function.__globals__), defaults, captured, named
+
+
+def _global_key(value: Any, function: FunctionType, outer: tuple[int, ...]) -> Hashable:
+    """Return the key of a global; a function of another module is what it is, whoever names it."""
+    if isinstance(value, FunctionType) and value.__globals__ is not function.__globals__:
+        return _ByIdentity(value)
+    return _key(value, outer)
+
+
+def _named_globals(function: FunctionType) -> list[tuple[str, Any]]:
+    """Return the globals of its module that a function, or a function inside it, names."""
+
+    def names(code: CodeType) -> Iterator[str]:
+        yield from code.co_names
+        for item in code.co_consts:
+            if isinstance(item, CodeType):
+                yield from names(item)
+
+    return [
+        (name, function.__globals__[name])
+        for name in dict.fromkeys(names(function.__code__))
+        if name in function.__globals__
+    ]
+
+
+def _array_digest(array: np.ndarray[Any, Any]) -> str:
+    content = hashlib.blake2b(f"{array.dtype.str}{array.shape}".encode(), digest_size=16)
+    content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.dtype != object else b"")
+    return content.hexdigest()
 
 
 def _content(cell: Any) -> Any:

@@ -7,13 +7,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedlatest.errors import RunFolderError
+from fedlatest.errors import ConfigError, RunFolderError
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
     """Return the leaves of a tree by their path, such as `server.params.weight`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+    named = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+    if len(named) < len(leaves):
+        raise ConfigError("two arrays of the state have the same path; do not use dots in the names of parts")
+    return named
 
 
 def from_named_leaves(arrays: Mapping[str, np.ndarray[Any, Any]], like: Any, *, source: Path) -> Any:

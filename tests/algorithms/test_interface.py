@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,20 @@ import numpy as np
 import optax
 import pytest
 
-from fedlatest import Algorithm, ConfigError, Result, always, fedavg, fedlaavg, fedprox, fedsgd, naive, simulate
+from fedlatest import (
+    Algorithm,
+    ConfigError,
+    DivergedError,
+    Model,
+    Result,
+    always,
+    fedavg,
+    fedlaavg,
+    fedprox,
+    fedsgd,
+    naive,
+    simulate,
+)
 from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
 from fedlatest.algorithms.base import (
     ClientFacts,
@@ -288,7 +301,8 @@ def test_a_cohort_with_repeated_or_impossible_positions_is_an_error(positions: l
         return Cohort(jnp.where(facts.round == 2, jnp.array(positions), jnp.array([0, 1, 2])), jnp.ones(3, bool))
 
     with pytest.raises(
-        ConfigError, match=r"select returned a position twice or outside 0 \.\. 7 in round 2 \(seed 0\)"
+        ConfigError,
+        match=r"select returned a position twice, outside 0 \.\. 7 or .* client in round 2 \(seed 0\)",
     ):
         run(replace(fedlaavg(), select=select))
 
@@ -321,6 +335,107 @@ def test_chunks_without_clients_are_not_trained() -> None:
     assert sorted(trained) == [0, 0, 0, 5, 5, 5]
     whole = run(fedavg(), availability=availability, cohort_size=8, rounds=3, clients_at_once=8)
     np.testing.assert_allclose(result.params["weight"], whole.params["weight"], rtol=1e-5, atol=1e-6)
+
+
+def test_sums_of_integers_and_flags_are_exact() -> None:
+    """8 clients, 3 at a time, each upload a flag, a small and a large integer: 8, 800 and 8 (2^24 + 1)."""
+    seen: dict[str, int] = {}
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        update = UpdateUpload()(broadcast, local, client, facts).fresh["update"]
+        parts = {"flag": jnp.bool_(True), "small": jnp.int8(100), "large": jnp.int32(2**24 + 1)}
+        return Contribution(fresh={"update": update, **parts})
+
+    def merge(server: Any, sums: Any, facts: RoundFacts) -> Any:
+        for name in ("flag", "small", "large"):
+            jax.debug.callback(lambda total, name=name: seen.update({name: int(total)}), sums.fresh[name])
+        return server
+
+    own = replace(fedavg(), contribute=contribute, merge=merge)
+    run(own, cohort_size=8, rounds=1, evaluate_every=1, clients_at_once=3)
+    jax.effects_barrier()
+    assert seen == {"flag": 8, "small": 800, "large": 8 * (2**24 + 1)}
+
+
+def test_scaffold_accepts_a_learning_rate_of_0() -> None:
+    """A warm-up that starts at 0: the first round moves nothing and leaves the controls at 0."""
+    warm_up = optax.linear_schedule(0.0, 0.1, 10)
+    state = final(scaffold(), rounds=1, learning_rate=warm_up)
+    assert np.abs(flat(state.clients.remembered["control"])).max() == 0
+    assert np.isfinite(flat(final(scaffold(), 5, learning_rate=warm_up).server.params)).all()
+    with pytest.raises(ConfigError, match="client_optimizer: scaffold requires plain local SGD"):
+        run(scaffold(), client_optimizer=optax.trace(0.9))
+
+
+def test_a_model_that_is_not_finite_in_the_end_is_an_error() -> None:
+    """All uploads are finite; the last merge is not."""
+
+    def merge(server: Any, sums: Any, facts: RoundFacts) -> Any:
+        return jax.tree.map(lambda leaf: jnp.where(facts.round == 4, jnp.inf, leaf), server)
+
+    with pytest.raises(DivergedError, match=r"the model is not finite after round 4 \(seed 0\)"):
+        run(replace(fedavg(), merge=merge))
+
+
+def test_unavailable_clients_must_not_be_selected() -> None:
+    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
+        del server, available, facts
+        return Cohort(jnp.array([0, 1, 2]), jnp.ones(3, bool))
+
+    with pytest.raises(ConfigError, match="or of an unavailable client in round 0"):
+        run(replace(fedavg(), select=select), availability=coins([1.0, 0.0, *[1.0] * 6]))
+
+
+def test_after_merge_receives_the_brief() -> None:
+    own = replace(
+        fedawe(),
+        brief=lambda server, facts: {"half": jnp.full(facts.num_clients, 0.5)},
+        after_merge=lambda broadcast, client, facts: {"model": scale(broadcast.params, facts.brief["half"])},
+    )
+    state = final(own, rounds=1)
+    latest = np.asarray(state.last_round) == 0
+    np.testing.assert_allclose(
+        flat(state.clients.private["model"])[latest][0], 0.5 * flat(state.server.params), rtol=1e-6
+    )
+
+
+def test_mistakes_in_a_custom_algorithm_are_explained() -> None:
+    """A merge that returns another structure cannot be compiled; the error names the algorithm."""
+
+    def merge(server: Any, sums: Any, facts: RoundFacts) -> Any:
+        return (server, sums.num)
+
+    with pytest.raises(ConfigError, match=r"algorithm fedavg: a round cannot be compiled \(.*docs/algorithms\.md"):
+        run(replace(fedavg(), merge=merge))
+
+
+def test_client_optimizer_with_a_low_precision_model() -> None:
+    half = Model(
+        lambda key: {"w": jnp.zeros((4, 3), jnp.bfloat16)},
+        lambda params, features: (features.astype(jnp.bfloat16) @ params["w"]).astype(jnp.float32),
+    )
+    for algorithm in (fedavg(), fedlaavg(weighting="update"), scaffold()):
+        optimizer = None if algorithm.name == "scaffold" else optax.trace(0.9)
+        result = simulate(FEDERATION, half, algorithm, EVERYONE, rounds=2, cohort_size=3, client_optimizer=optimizer)
+        assert result.params["w"].dtype == jnp.bfloat16
+
+
+def test_server_state_per_client_cannot_be_deployed() -> None:
+    class Counts(NamedTuple):
+        params: Any
+        counts: jax.Array
+
+    own = replace(fedavg(weighting="none"), init_server=lambda params, number: Counts(params, jnp.zeros(number)))
+    with pytest.raises(ConfigError, match="its server keeps arrays per client"):
+        job_config(own)
+
+
+def test_optimizers_for_a_certain_structure_are_accepted() -> None:
+    masked = optax.masked(optax.trace(0.9), {"weight": True, "bias": False})
+    assert np.isfinite(run(fedavg(), client_optimizer=masked, rounds=1).params["weight"]).all()
+    wrong: Any = "adam"
+    with pytest.raises(ConfigError, match="client_optimizer='adam': give an optax transformation"):
+        run(fedavg(), client_optimizer=wrong)
 
 
 def test_plain_direction() -> None:

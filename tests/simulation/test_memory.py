@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from fedlatest import Model, always, fedlaavg
+from fedlatest import Model, RunFolderError, always, fedlaavg
 from fedlatest.runs.array_files import ArrayFile, save_arrays
 from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.memory import available_bytes
@@ -45,6 +45,25 @@ def test_a_container_limit_counts(tmp_path: Path, version: int) -> None:
     """4 GiB allowed, 3 used, of which 1 is file cache that can be reclaimed: 2 are left."""
     root = fake_root(tmp_path, free=7 * GIB, limit=str(4 * GIB), used=3 * GIB, version=version)
     assert available_bytes(root) == 2 * GIB
+
+
+def test_the_group_of_the_process_and_those_around_it_count(tmp_path: Path) -> None:
+    """The process is in /job/step; the limit of /job is the tightest: 5 - 1 GiB used + 1 reclaimable."""
+    root = fake_root(tmp_path, free=64 * GIB, limit=str(60 * GIB))
+    (root / "proc/self").mkdir()
+    (root / "proc/self/cgroup").write_text("0::/job/step\n")
+    for group, limit in (("job", 5 * GIB), ("job/step", 9 * GIB)):
+        folder = root / "sys/fs/cgroup" / group
+        folder.mkdir()
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{GIB}\n")
+        (folder / "memory.stat").write_text(f"inactive_file {GIB}\n")
+    assert available_bytes(root) == 5 * GIB
+
+
+def test_types_that_cannot_be_stored_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="x has the type complex64, which cannot be stored"):
+        save_arrays(tmp_path / "a", {"x": np.zeros(2, np.complex64)}, {})
 
 
 def test_the_system_may_have_less_than_the_limit(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from fedlatest import Algorithm, Result, always, fedavg, fedlaavg, fedprox, logistic, simulate
 from fedlatest.identity import ByValue, describe, value_key
-from fedlatest.simulation import engine
+from fedlatest.simulation import ExperimentSpec, engine
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from tests.problems import small_federation
 
@@ -28,7 +28,7 @@ def run(algorithm: Algorithm, **options: Any) -> Result:
     return simulate(FEDERATION, model, algorithm, always(8), **(defaults | options))
 
 
-def scaled(factor: float) -> Algorithm:
+def scaled(factor: Any) -> Algorithm:
     """FedAvg whose local steps are scaled by a captured number; name and settings do not show it."""
 
     def direction(gradient: Any, *rest: Any) -> Any:
@@ -47,6 +47,28 @@ def test_captured_values_tell_algorithms_apart() -> None:
     """Closures of one factory share their code; only what they capture differs."""
     small, large = run(scaled(0.1)), run(scaled(3.0))
     assert np.abs(small.params["weight"] - large.params["weight"]).max() > 1e-4
+
+
+FACTOR = 0.1  # a global that the function below names
+
+
+def test_changed_globals_tell_algorithms_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook changes a global and calls the same code again."""
+
+    def direction(gradient: Any, *rest: Any) -> Any:
+        return jax.tree.map(lambda g: FACTOR * g, gradient)
+
+    algorithm = replace(fedavg(), direction=direction)
+    small = run(algorithm)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
+    assert np.abs(small.params["weight"] - run(algorithm).params["weight"]).max() > 1e-4
+
+
+def test_an_array_changed_in_place_tells_algorithms_apart() -> None:
+    factor = np.full(1, 0.1, np.float32)
+    small = run(scaled(factor))
+    factor[:] = 3.0
+    assert np.abs(small.params["weight"] - run(scaled(factor)).params["weight"]).max() > 1e-4
 
 
 def test_an_equal_experiment_compiles_nothing() -> None:
@@ -90,7 +112,9 @@ def make_recursive(step: int) -> Callable[[int], int]:
         (make(make(2)), make(make(3)), False),
         (make_recursive(1), make_recursive(1), True),
         (make_recursive(1), make_recursive(2), False),
-        (make(np.ones(2)), make(np.ones(2)), False),  # arrays are compared by identity
+        (make(np.ones(2)), make(np.ones(2)), True),
+        (make(np.ones(2)), make(np.zeros(2)), False),
+        (make(0.0), make(-0.0), False),
         (fedlaavg(), fedlaavg(), True),
         (fedlaavg(), fedlaavg(empty_round="hold"), False),
         (optax.trace(0.5), optax.trace(0.5), True),
@@ -117,6 +141,42 @@ def test_descriptions_name_what_is_captured() -> None:
     """They are stored with a run and compared when it is resumed."""
     assert describe(optax.linear_schedule(0.1, 0.0, 5)).startswith("polynomial_schedule(end_value=0.0, init_value=0.1")
     assert describe(optax.scale_by_adam(b1=0.8)) != describe(optax.scale_by_adam(b1=0.9))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"rates": np.full(8, 0.5)}, {"rates": np.full(8, 0.4)}),
+        ({"learning_rate": lambda round: 0.1}, {"learning_rate": lambda round: 0.2}),
+        (
+            {"learning_rate": optax.piecewise_constant_schedule(0.1, {2: 0.5})},
+            {"learning_rate": optax.piecewise_constant_schedule(0.1, {1: 0.5})},
+        ),
+        ({"client_optimizer": optax.trace(0.9)}, {"client_optimizer": optax.trace(0.5)}),
+        (
+            {"client_optimizer": optax.inject_hyperparams(optax.trace)(decay=0.9)},
+            {"client_optimizer": optax.inject_hyperparams(optax.trace)(decay=0.5)},
+        ),
+    ],
+)
+def test_another_experiment_is_not_resumed(first: dict[str, Any], second: dict[str, Any], tmp_path: Path) -> None:
+    """The run folder identifies schedules, optimizers and rates by what they are made of."""
+
+    def manifest(options: dict[str, Any]) -> Any:
+        model = logistic(num_features=4, num_classes=3)
+        return ExperimentSpec(FEDERATION, model, fedavg(), always(8), 3, **options).manifest()["config"]
+
+    assert manifest(first) == manifest(first)
+    assert manifest(first) != manifest(second)
+
+
+def test_numbers_of_a_custom_algorithm_identify_its_run() -> None:
+    model = logistic(num_features=4, num_classes=3)
+    small, large = (
+        ExperimentSpec(FEDERATION, model, replace(fedavg(), numbers={"mu": mu}), always(8), 3).manifest()["config"]
+        for mu in (0.1, 0.2)
+    )
+    assert small != large
 
 
 SCRIPT = """

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 Params = Any
 Parts = Mapping[str, Params]
-Requirement = Literal["rates", "fixed_clients"]
+Requirement = Literal["rates", "fixed_clients", "plain_sgd"]
 NO_PARTS: Parts = {}
 NEVER = -1  # `last_round` of a client that has not taken part yet
 
@@ -53,8 +53,8 @@ class RoundFacts(NamedTuple):
     last_round: jax.Array  # [N] R_i, the last round before this one in which a client took part, or NEVER
     numbers: Mapping[str, Any]  # the algorithm's own
     total_weight: Any  # of all clients: N in a simulation, where the mean weight is 1; the samples in a deployment
-    learning_rate: Any = 0.0  # of this round
-    num_steps: int = 1
+    learning_rate: Any = None  # of this round; None in a deployment, where clients choose it
+    num_steps: Any = None  # None in a deployment
     rates: jax.Array | None = None  # [N] participation rates, where the user gives them
     cohort: Cohort | None = None  # in `merge`
 
@@ -212,7 +212,7 @@ class Algorithm:
     paper: str = ""
     requires: tuple[Requirement, ...] = ()
     """What the caller must provide: "rates" (the clients' participation rates), "fixed_clients" (every client is
-    known from the start and none ever leaves)."""
+    known from the start and none ever leaves), "plain_sgd" (no client optimizer)."""
     num_local_steps: int | None = None
     """The number of local steps where the algorithm fixes it."""
     oldest_first: bool = False
@@ -263,10 +263,20 @@ class Algorithm:
             "it broadcasts more than the model (broadcast)": self.broadcast is not broadcast_model,
             "it sends each client values of its own (brief)": self.brief is not None,
             "it needs a fixed set of clients": "fixed_clients" in self.requires,
+            "its server keeps arrays per client (init_server)": self._server_depends_on_num_clients(),
+            "it needs plain local SGD": "plain_sgd" in self.requires,
             "it needs the clients' participation rates": "rates" in self.requires,
             "it trains on pooled data": self.pooled,
         }
         return [reason for reason, applies in reasons.items() if applies]
+
+    def _server_depends_on_num_clients(self) -> bool:
+        """Return whether the shapes of the server's state depend on the number of clients."""
+        model = jax.ShapeDtypeStruct((1,), jnp.float32)
+        few, many = (
+            jax.eval_shape(lambda params, number=number: self.init_server(params, number), model) for number in (2, 3)
+        )
+        return [leaf.shape for leaf in jax.tree.leaves(few)] != [leaf.shape for leaf in jax.tree.leaves(many)]
 
 
 def add(left: Params, right: Params, scale: jax.Array | float = 1.0) -> Params:

@@ -8,9 +8,8 @@ import optax
 
 from fedlatest.algorithms.base import Algorithm, Cohort, Params, RoundFacts, Sums, UpdateUpload, scale
 from fedlatest.algorithms.selection import uniform
-from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers
+from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers, server_settings
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
-from fedlatest.identity import describe
 
 
 def fedavg(
@@ -43,7 +42,6 @@ def fedavg(
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         return step(server, mean_update(sums, weighting), sums.num > 0, facts)
 
-    optimized = {} if server_optimizer is None else {"server_optimizer": describe(server_optimizer), **numbers}
     return Algorithm(
         name="fedavg",
         title="FedAvg",
@@ -53,7 +51,7 @@ def fedavg(
         direction=weighted_direction(weighting),
         contribute=UpdateUpload(weighted=weighting == "update"),
         merge=merge,
-        settings={"weighting": weighting, **optimized},
+        settings={"weighting": weighting, **server_settings(server_optimizer, numbers)},
         numbers=numbers,
     )
 

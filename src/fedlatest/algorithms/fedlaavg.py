@@ -12,10 +12,9 @@ import optax
 
 from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, scale
 from fedlatest.algorithms.selection import oldest_first
-from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers
+from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers, server_settings
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
-from fedlatest.identity import describe
 
 
 def fedlaavg(
@@ -58,7 +57,6 @@ def fedlaavg(
         average = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
         return step(server, average, moves, facts)
 
-    optimized = {} if server_optimizer is None else {"server_optimizer": describe(server_optimizer), **numbers}
     return Algorithm(
         name="fedlaavg",
         title="FedLaAvg",
@@ -72,6 +70,6 @@ def fedlaavg(
         contribute=UpdateUpload(weighted=weighting == "update", remembered=True),
         merge=merge,
         oldest_first=True,
-        settings={"weighting": weighting, "empty_round": empty_round, **optimized},
+        settings={"weighting": weighting, "empty_round": empty_round, **server_settings(server_optimizer, numbers)},
         numbers=numbers,
     )

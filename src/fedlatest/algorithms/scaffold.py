@@ -1,8 +1,10 @@
 """SCAFFOLD: control variates correct the drift of the clients (Karimireddy et al. 2020)."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fedlatest.algorithms.base import (
     Algorithm,
@@ -15,6 +17,7 @@ from fedlatest.algorithms.base import (
     add,
     scale,
     subtract,
+    where,
     zeros_like,
 )
 from fedlatest.algorithms.fedavg import mean_update, select_uniformly
@@ -38,8 +41,8 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
         x = x + server_step (1/|S|) \sum_{i in S} (x_local - x)
         c = c + (1/N) \sum_{i in S} (c_i_new - c_i)                         so that c = (1/N) \sum_i c_i at all times
 
-    A round with an empty cohort changes nothing. The control variates assume plain local SGD, so `client_optimizer`
-    should not be combined with it.
+    A round with an empty cohort changes nothing. The control variates assume plain local SGD: a
+    `client_optimizer` is refused.
 
     Args:
         server_step: eta_g, the server's step size.
@@ -51,7 +54,6 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
     check_positive("server_step", server_step)
     if weighting == "update":
         raise ConfigError("weighting='update': control variates are mean gradients; choose 'loss' or 'none'")
-    direction = weighted_direction(weighting)
 
     def init_server(params: Params, num_clients: int) -> ControlledServer:
         del num_clients
@@ -69,10 +71,11 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
 
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
         update = subtract(local, broadcast.params)
-        mean_step = scale(update, 1.0 / (facts.num_steps * facts.learning_rate))
-        control = jax.tree.map(
-            lambda own, common, step: own - common - step, client.remembered["control"], broadcast.control, mean_step
-        )
+        total_step = facts.num_steps * facts.learning_rate
+        mean_step = scale(update, 1.0 / jnp.where(total_step > 0, total_step, 1.0))
+        own = client.remembered["control"]
+        control = jax.tree.map(lambda old, common, step: old - common - step, own, broadcast.control, mean_step)
+        control = where(total_step > 0, control, own)  # a learning rate of 0 says nothing about gradients
         return Contribution(fresh={"update": update}, remembered={"control": control})
 
     def merge(server: ControlledServer, sums: Sums, facts: RoundFacts) -> ControlledServer:
@@ -89,9 +92,10 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
         init_client=init_client,
         select=select_uniformly,
         broadcast=broadcast,
-        direction=type(direction)(scale=direction.scale, offset=correction),
+        direction=replace(weighted_direction(weighting), offset=correction),
         contribute=contribute,
         merge=merge,
+        requires=("plain_sgd",),
         settings={"server_step": server_step, "weighting": weighting},
         numbers={"server_step": server_step},
     )

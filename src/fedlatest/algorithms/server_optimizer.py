@@ -10,6 +10,7 @@ import optax
 
 from fedlatest.algorithms.base import InitServer, Params, RoundFacts, add, keep_model, where
 from fedlatest.errors import ConfigError
+from fedlatest.identity import describe
 
 ServerStep = Callable[[Any, Params, Any, RoundFacts], Any]
 
@@ -69,6 +70,11 @@ def server_numbers(optimizer: optax.GradientTransformation | None, server_step: 
     return {} if optimizer is None else {"server_step": server_step}
 
 
+def server_settings(optimizer: optax.GradientTransformation | None, numbers: dict[str, float]) -> dict[str, Any]:
+    """Return what an algorithm records about its server optimizer; nothing for a plain step."""
+    return {} if optimizer is None else {"server_optimizer": describe(optimizer), **numbers}
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise ConfigError if an argument is not a finite number above 0."""
     if not (math.isfinite(value) and value > 0):
@@ -80,8 +86,13 @@ def check_transformation(name: str, optimizer: optax.GradientTransformation) -> 
 
     >>> check_transformation("client_optimizer", optax.trace(0.9))
     """
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise ConfigError(f"{name}={optimizer!r}: give an optax transformation, such as optax.scale_by_adam()")
     ones = jnp.ones(1)
-    first, _ = optimizer.update(ones, optimizer.init(ones), ones)
+    try:
+        first, _ = optimizer.update(ones, optimizer.init(ones), ones)
+    except (ValueError, TypeError, KeyError):  # one for parameters of a certain structure: it cannot be tried here
+        return
     if float(jax.tree.leaves(first)[0][0]) < 0:
         raise ConfigError(
             f"{name}: applies a learning rate and a sign by itself; pass a transformation of the direction, such as "

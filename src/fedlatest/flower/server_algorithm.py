@@ -96,7 +96,10 @@ def select(
         return []
     facts = _facts(algorithm, ledger, rows, cohort_size=size)
     clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
-    return [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
+    selected = [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
+    if len(set(selected)) < len(selected):
+        raise ConfigError(f"algorithm {algorithm.name}: select returned a client twice in round {ledger.round}")
+    return selected
 
 
 def merge(

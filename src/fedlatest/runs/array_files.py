@@ -43,6 +43,8 @@ def _write_safetensors(path: Path, parts: Mapping[str, list[Any]], metadata: dic
         rows = sum(part.shape[0] for part in parts[name]) if first.shape else 0
         shape = [rows, *first.shape[1:]] if first.shape else []
         end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if dtype.name not in SAFETENSORS_TYPES:
+            raise RunFolderError(f"{path.name}: {name} has the type {dtype.name}, which cannot be stored")
         header[name] = {"dtype": SAFETENSORS_TYPES[dtype.name], "shape": shape, "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header).encode()

@@ -24,12 +24,14 @@ from fedlatest.simulation.local_training import DeviceData, put_on_device
 from fedlatest.simulation.memory import available_bytes, nbytes
 from fedlatest.simulation.rounds import (
     INVALID_COHORT,
+    MODEL_NOT_FINITE,
     Program,
     Record,
     State,
     Trial,
     average_error,
     initial_state,
+    note_final_model,
     run_block,
 )
 from fedlatest.simulation.storage import compact
@@ -119,13 +121,25 @@ class Engine:
         The given states must not be used afterwards: their buffers are donated.
         """
         done = [
-            _advance(
-                self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
-                shared_availability=batch.shared_availability,
-            )
+            self._advance_batch(batch, state, num_rounds)
             for batch, state in zip(self.batches, states, strict=True)
         ]  # fmt: skip
         return [state for state, _ in done], _fetch([record for _, record in done])
+
+    def _advance_batch(self, batch: TrialBatch, state: State, num_rounds: int) -> tuple[State, Record]:
+        algorithm = self.program.algorithm
+        try:
+            return _advance(
+                self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
+                shared_availability=batch.shared_availability,
+            )  # fmt: skip
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            if isinstance(error, FedlatestError) or algorithm.merge.__module__.startswith("fedlatest."):
+                raise
+            raise ConfigError(
+                f"algorithm {algorithm.name}: a round cannot be compiled ({type(error).__name__}: "
+                f"{(str(error).splitlines() or [''])[0]}); docs/algorithms.md says what its functions must return"
+            ) from error
 
     def measure(self, states: Sequence[State]) -> Measured:
         """Return the scores on the full training and test sets, and the error of the average of remembered parts."""
@@ -147,8 +161,13 @@ class Engine:
     def _failure(self, seed: int, failure: int, round: int, client: int) -> FedlatestError:
         if failure == INVALID_COHORT:
             return ConfigError(
-                f"algorithm {self.program.algorithm.name}: select returned a position twice or outside "
-                f"0 .. {self.federation.num_clients - 1} in round {round} (seed {seed}); it must return distinct ones"
+                f"algorithm {self.program.algorithm.name}: select returned a position twice, outside "
+                f"0 .. {self.federation.num_clients - 1} or of an unavailable client in round {round} (seed {seed})"
+            )
+        if failure == MODEL_NOT_FINITE:
+            return DivergedError(
+                f"training diverged: the model is not finite after round {round} (seed {seed}); "
+                "try a smaller learning_rate"
             )
         return DivergedError(
             f"training diverged: the upload of client {client} in round {round} (seed {seed}) "
@@ -248,7 +267,7 @@ def _advance(
 ) -> tuple[State, Record]:
     def block(trial: Trial, state: State) -> tuple[State, Record]:
         after, (record, _) = run_block(program, data, trial, state, length=num_rounds)
-        return after, record
+        return note_final_model(after), record
 
     if size > 1:
         axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0])

@@ -1,10 +1,8 @@
 """ExperimentSpec: one algorithm in one setting, with everything needed to simulate it."""
 
-import platform
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -20,9 +18,9 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
 from fedlatest.models import Loss, Model, softmax_cross_entropy
+from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.rounds import Program, Trial
 from fedlatest.simulation.storage import expand
-from fedlatest.version import __version__
 
 Schedule = Callable[[jax.Array], Any]
 ScalarOrSchedule = float | Schedule
@@ -97,6 +95,7 @@ class ExperimentSpec:
             clients_at_once=min(spec.cohort_size, at_once),
             schedule=self.learning_rate if callable(self.learning_rate) else None,
             client_optimizer=self.client_optimizer,
+            skip_empty_chunks=jax.default_backend() == "cpu",
         )
 
     def trials(self) -> list[Trial]:
@@ -124,7 +123,8 @@ class ExperimentSpec:
                 "rounds": self.rounds,
                 "evaluate_every": self.evaluate_every,
                 "algorithm": {
-                    "name": self.algorithm.name, "title": self.algorithm.title, **self.algorithm.settings,
+                    "name": self.algorithm.name, "title": self.algorithm.title, **self.algorithm.numbers,
+                    **self.algorithm.settings,
                 },
                 "model": dict(self.model.settings),
                 "loss": self.loss.name,
@@ -133,6 +133,7 @@ class ExperimentSpec:
                 "batch_size": spec.batch_size,
                 "learning_rate": describe(rate) if callable(rate) else rate,
                 **({} if optimizer is None else {"client_optimizer": describe(optimizer)}),
+                **({} if self.rates is None else {"rates": describe(np.asarray(self.rates, np.float32))}),
                 "num_clients": spec.federation.num_clients,
                 "recipe": dict(self.config),
             },
@@ -144,11 +145,7 @@ class ExperimentSpec:
                 **({"notes": list(self.notes)} if self.notes else {}),
             },
             "device": {"platform": device.platform, "kind": device.device_kind},
-            "versions": {
-                "python": platform.python_version(),
-                "fedlatest": __version__,
-                **{name: version(name) for name in ("jax", "jaxlib", "numpy")},
-            },
+            "versions": package_versions("jax", "jaxlib", "numpy", "optax"),
         }  # fmt: skip
 
 
@@ -187,6 +184,8 @@ def _check(spec: ExperimentSpec) -> None:
         raise ConfigError(f"seeds={tuple(seeds)}: each must be in 0 .. 2^32 - 1")
     if spec.client_optimizer is not None:
         check_transformation("client_optimizer", spec.client_optimizer)
+        if "plain_sgd" in spec.algorithm.requires:
+            raise ConfigError(f"client_optimizer: {spec.algorithm.name} requires plain local SGD; leave it out")
     _check_rates(spec, num_clients)
 
 

@@ -92,6 +92,7 @@ def train_locally(
         gradient = jax.grad(loss)(local, expand(features, data.table), labels)
         descent = direction(gradient, local, facts._replace(step=number))
         if optimizer is not None:
+            descent = jax.tree.map(lambda d, x: d.astype(x.dtype), descent, local)
             descent, state = optimizer.update(descent, state, local)
         moved = jax.tree.map(lambda x, d: x - (facts.learning_rate * d).astype(x.dtype), local, descent)
         return (moved, state), None

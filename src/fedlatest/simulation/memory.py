@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
-CGROUP_LIMITS = (  # version 2, then version 1: limit, usage, and the key of reclaimable file cache in memory.stat
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
-)
+CGROUP_FILES = {  # by version: limit, usage, and the key of reclaimable file cache in memory.stat
+    2: ("memory.max", "memory.current", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 def nbytes(tree: Any) -> int:
@@ -48,16 +48,40 @@ def _system_room(root: Path) -> int | None:
 
 
 def _cgroup_room(root: Path) -> int | None:
-    folder = root / "sys/fs/cgroup"
-    for limit, usage, reclaimable in CGROUP_LIMITS:
-        try:
-            allowed, used = ((folder / name).read_text().strip() for name in (limit, usage))
-        except OSError:
+    """Return what the tightest of the process's control group and the groups around it leaves."""
+    rooms = [
+        room
+        for version, folder in _cgroup_folders(root)
+        if (room := _room_in_group(folder, *CGROUP_FILES[version])) is not None
+    ]
+    return min(rooms, default=None)
+
+
+def _cgroup_folders(root: Path) -> list[tuple[int, Path]]:
+    """Return the folders, with their version, of the process's memory group and of all groups around it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = ["0::/", "0:memory:/"]
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
             continue
-        if not allowed.isdigit():  # "max": no limit
-            continue
-        return int(allowed) - int(used) + _statistic((folder / limit).with_name("memory.stat"), reclaimable)
-    return None
+        version, top = (2, root / "sys/fs/cgroup") if controllers == "" else (1, root / "sys/fs/cgroup/memory")
+        folder = top / path.strip("/")
+        found += [(version, group) for group in (folder, *folder.parents) if group.is_relative_to(top)]
+    return found
+
+
+def _room_in_group(folder: Path, limit: str, usage: str, reclaimable: str) -> int | None:
+    try:
+        allowed, used = ((folder / name).read_text().strip() for name in (limit, usage))
+    except OSError:
+        return None
+    if not allowed.isdigit():  # "max": no limit
+        return None
+    return int(allowed) - int(used) + _statistic(folder / "memory.stat", reclaimable)
 
 
 def _statistic(path: Path, key: str) -> int:

@@ -26,14 +26,13 @@ from fedlatest.algorithms.base import (
     Parts,
     RoundFacts,
     Sums,
-    add,
 )
 from fedlatest.availability import Availability
 from fedlatest.errors import ConfigError
 from fedlatest.identity import value_key
 from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
 
-NOT_FINITE, INVALID_COHORT = 1, 2  # values of State.failure; 0 is none
+NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
 
 
@@ -50,13 +49,15 @@ class Program:
     schedule: Callable[[jax.Array], Any] | None = None
     """round -> factor of the trial's learning rate."""
     client_optimizer: optax.GradientTransformation | None = None
+    skip_empty_chunks: bool = True
+    """Do not train chunks after the last client of the cohort; costly where trials are batched."""
 
     @cached_property
     def key(self) -> Hashable:
         """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
-        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once)
+        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.skip_empty_chunks)
         return value_key((code, self.loss, sizes, self.schedule, self.client_optimizer))
 
     def __eq__(self, other: object) -> bool:
@@ -109,12 +110,12 @@ class CohortSums(NamedTuple):
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
     """Return the state before round 0: no client has taken part."""
-    one = program.algorithm.client_state(params)
+    one = jax.tree.map(_strongly_typed, program.algorithm.client_state(params))
     return State(
         round=jnp.int32(0),
         server=program.algorithm.init_server(params, num_clients),
         clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *jnp.shape(leaf))), one),
-        total=jax.tree.map(lambda leaf: num_clients * leaf, one.remembered),
+        total=jax.tree.map(lambda leaf: (num_clients * leaf).astype(leaf.dtype), one.remembered),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
         failure=jnp.int32(0),
         failed_round=jnp.int32(NEVER),
@@ -161,20 +162,22 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
     cohort = algorithm.select(state.server, available, facts)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
 
-    trained, not_finite = _train_cohort(program, data, trial, state, cohort, facts)
+    brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
+    trained, not_finite = _train_cohort(program, data, trial, state, cohort, facts, brief)
     sums = Sums(
         fresh=trained.fresh,
         delta=trained.delta,
-        total=add(state.total, trained.delta),
+        total=_accumulate(state.total, trained.delta),
         num=jnp.sum(cohort.mask, dtype=jnp.int32),
         weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
     server = algorithm.merge(state.server, sums, facts._replace(cohort=cohort))
-    clients = _after_merge(program, data, trial, state, cohort, server, trained.clients)
+    clients = _after_merge(program, data, facts, brief, cohort, server, trained.clients)
     staleness = round - last_round
     after = State(round + 1, server, clients, sums.total, last_round, state.failure, state.failed_round,
                   state.failed_client)  # fmt: skip
-    after = _note_failure(after, state, cohort, not_finite, data.ids, num_clients)
+    valid = _distinct(cohort.clients, num_clients) & jnp.all(available[cohort.clients] | ~cohort.mask)
+    after = _note_failure(after, state, cohort, valid, not_finite, data.ids)
     record = Record(jnp.sum(available), sums.num, jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness), cohort)
     return after, record
 
@@ -223,12 +226,11 @@ def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief:
 
 
 def _train_cohort(
-    program: Program, data: DeviceData, trial: Trial, state: State, cohort: Cohort, facts: RoundFacts
+    program: Program, data: DeviceData, trial: Trial, state: State, cohort: Cohort, facts: RoundFacts, brief: Parts
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
     algorithm = program.algorithm
     broadcast = algorithm.broadcast(state.server)
-    brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
 
     def train(client: jax.Array, own: ClientState) -> Contribution:
         client_facts = _client_facts(facts, data, client, brief)
@@ -242,36 +244,37 @@ def _train_cohort(
     def train_chunk(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
         old = _rows(sums.clients, slots.clients)
         new = jax.vmap(train)(slots.clients, old)
-        change = _masked(slots.mask, jax.tree.map(jnp.subtract, new.remembered, old.remembered))
+        change = jax.tree.map(lambda x, y: (x - y).astype(y.dtype), new.remembered, old.remembered)
+        change = _masked(slots.mask, change)
         remembered = jax.tree.map(
             lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), sums.clients.remembered, change
         )
         private = _set_rows(sums.clients.private, slots, old.private, new.private)
-        totals = add(sums.fresh, _sum(_masked(slots.mask, new.fresh))), add(sums.delta, _sum(change))
+        totals = _accumulate((sums.fresh, sums.delta), _sum((_masked(slots.mask, new.fresh), change)))
         totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
         uploads = (new.fresh, new.remembered)
         not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
         return CohortSums(ClientState(remembered, private), *totals), slots.mask & not_finite
 
     nothing = _zero_contribution(algorithm, train, state.clients)
-    sums = CohortSums(state.clients, nothing.fresh, nothing.remembered)
-    return _in_chunks(train_chunk, sums, cohort, program.clients_at_once, num_clients=data.ids.shape[0])
+    sums = CohortSums(state.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
+    return _in_chunks(train_chunk, sums, cohort, program, num_clients=data.ids.shape[0])
 
 
 def _in_chunks(
     train_chunk: Callable[[CohortSums, Cohort], tuple[CohortSums, jax.Array]],
     sums: CohortSums,
     cohort: Cohort,
-    at_once: int,
+    program: Program,
     *,
     num_clients: int,
 ) -> tuple[CohortSums, jax.Array]:
-    """Visit the cohort chunk by chunk, up to the last chunk that holds a real client.
+    """Train the cohort chunk by chunk, up to the last chunk that holds a real client.
 
     The cohort is filled up to whole chunks with masked slots; their positions lie beyond the last client, where writes
     are dropped, and are distinct.
     """
-    size = cohort.clients.shape[0]
+    size, at_once = cohort.clients.shape[0], program.clients_at_once
     if at_once >= size:
         return train_chunk(sums, cohort)
     num_chunks = -(-size // at_once)
@@ -287,15 +290,17 @@ def _in_chunks(
         sums, found = train_chunk(sums, _rows(chunks, number))
         return sums, not_finite.at[number].set(found)
 
-    sums, not_finite = lax.fori_loop(0, num_needed, body, (sums, jnp.zeros_like(chunks.mask)))
+    sums, not_finite = lax.fori_loop(
+        0, num_needed if program.skip_empty_chunks else num_chunks, body, (sums, jnp.zeros_like(chunks.mask))
+    )
     return sums, not_finite.reshape(-1)[:size]
 
 
 def _after_merge(
     program: Program,
     data: DeviceData,
-    trial: Trial,
-    state: State,
+    facts: RoundFacts,
+    brief: Parts,
     cohort: Cohort,
     server: Any,
     clients: ClientState,
@@ -305,21 +310,20 @@ def _after_merge(
     if after_merge is None:
         return clients
     broadcast = program.algorithm.broadcast(server)
-    facts = _round_facts(program, data, trial, state)
     old = _rows(clients, cohort.clients)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
-        return after_merge(broadcast, own, _client_facts(facts, data, client, {}))
+        return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
 
     new = jax.vmap(act)(cohort.clients, old)
     return clients._replace(private=_set_rows(clients.private, cohort, old.private, new))
 
 
 def _note_failure(
-    after: State, before: State, cohort: Cohort, not_finite: jax.Array, ids: jax.Array, num_clients: int
+    after: State, before: State, cohort: Cohort, valid: jax.Array, not_finite: jax.Array, ids: jax.Array
 ) -> State:
-    """Keep the first failure: a cohort with repeated or out-of-range positions, or an upload that is not finite."""
-    invalid, diverged = ~_distinct(cohort.clients, num_clients), jnp.any(not_finite)
+    """Keep the first failure: a cohort that `select` must not return, or an upload that is not finite."""
+    invalid, diverged = ~valid, jnp.any(not_finite)
     fails = (before.failure == 0) & (invalid | diverged)
     client = jnp.where(invalid, NEVER, ids[cohort.clients[jnp.argmax(not_finite)]])
     return after._replace(
@@ -353,7 +357,18 @@ def _zero_contribution(
                 f"algorithm {algorithm.name}: contribute returns the {kind} parts {sorted(found)}, "
                 f"init_client declares {sorted(declared)}; they must be the same"
             )
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    one_row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), shapes)
+    summed = jax.eval_shape(_sum, one_row)  # sums of narrow integers are wider
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summed)
+
+
+def note_final_model(state: State) -> State:
+    """Note a model that is not finite although all uploads were, as the failure of the last round."""
+    fails = (state.failure == 0) & ~_finite(state.server.params)
+    return state._replace(
+        failure=jnp.where(fails, MODEL_NOT_FINITE, state.failure),
+        failed_round=jnp.where(fails, state.round - 1, state.failed_round),
+    )
 
 
 def _rows(tree: Any, positions: jax.Array) -> Any:
@@ -375,6 +390,14 @@ def _masked(mask: jax.Array, tree: Any) -> Any:
 
 def _column(mask: jax.Array, leaf: jax.Array) -> jax.Array:
     return mask.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _accumulate(totals: Any, parts: Any) -> Any:
+    return jax.tree.map(lambda total, part: total + part.astype(total.dtype), totals, parts)
+
+
+def _strongly_typed(leaf: Any) -> jax.Array:
+    return lax.convert_element_type(leaf, jnp.result_type(leaf))
 
 
 def _sum(tree: Any) -> Any:
