@@ -35,6 +35,8 @@ class ByValue:
         self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, ByValue) and self._hash == other._hash and self._key == other._key
 
     def __hash__(self) -> int:

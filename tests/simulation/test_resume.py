@@ -148,7 +148,7 @@ def test_kill_minus_9(whole: Result, tmp_path: Path) -> None:
         f"""
         import time
         from pathlib import Path
-        from tests.simulation.test_resume import play
+        from tests.simulation.test_resume import run_small
         run_small(Path({str(tmp_path / "cut")!r}), checkpoint_seconds=0.0, on_progress=lambda progress: time.sleep(0.2))
         """
     )

@@ -102,16 +102,16 @@ class Engine:
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
         self.batches = _batches(trials)
         self.program = first.program(clients_at_once)
-        self.model, self.loss = first.model, first.loss
+        self._init, self._scoring = ByValue(first.model.init), ByValue((first.model.apply, first.loss))
         self.federation = first.executed.federation
         self.data, self.test = _device_data(self.federation)
         self.num_labels = self.federation.num_labels if self.federation.has_classes else 0
 
     def start(self) -> list[State]:
         """Return the states before round 0, one per batch; each seed has its own initial model."""
-        init, states = ByValue(self.model.init), []
+        states = []
         for batch in self.batches:
-            models = [_initial_model(seed, init=init) for seed in np.atleast_1d(batch.trials.seed)]
+            models = [_initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
             states.append(_start(models, program=self.program, num_clients=self.federation.num_clients))
         return states
 
@@ -143,9 +143,9 @@ class Engine:
 
     def measure(self, states: Sequence[State]) -> Measured:
         """Return the scores on the full training and test sets, and the error of the average of remembered parts."""
-        functions = ByValue((self.model.apply, self.loss))
         parts = [
-            _measure(self.data, self.test, state, functions=functions, num_labels=self.num_labels) for state in states
+            _measure(self.data, self.test, state, functions=self._scoring, num_labels=self.num_labels)
+            for state in states
         ]
         measured = _fetch(parts)
         return measured if states[0].total else measured._replace(average_error=None)

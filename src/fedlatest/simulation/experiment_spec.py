@@ -112,7 +112,7 @@ class ExperimentSpec:
         leaves, structure = jax.tree.flatten(self.executed.availability)
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
         same = (self.federation, self.rounds, self.evaluate_every, tuple(self.seeds))
-        return self.program().key, shapes, same
+        return self.program().identity, shapes, same
 
     def manifest(self) -> dict[str, Any]:
         """Return what a run folder stores about the run; `config`, `seeds` and `data` identify it."""

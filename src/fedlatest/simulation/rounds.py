@@ -5,7 +5,7 @@
 in use fit the cache of a CPU; remembered state is updated in place.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.availability import Availability
 from fedlatest.errors import ConfigError
-from fedlatest.identity import value_key
+from fedlatest.identity import ByValue
 from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
 
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
@@ -53,18 +53,18 @@ class Program:
     """Do not train chunks after the last client of the cohort; costly where trials are batched."""
 
     @cached_property
-    def key(self) -> Hashable:
+    def identity(self) -> ByValue:
         """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.skip_empty_chunks)
-        return value_key((code, self.loss, sizes, self.schedule, self.client_optimizer))
+        return ByValue((code, self.loss, sizes, self.schedule, self.client_optimizer))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and self.key == other.key
+        return isinstance(other, Program) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self.identity)
 
 
 class Trial(NamedTuple):
