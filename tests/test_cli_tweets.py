@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_reproduce_sleep_figure_from_files(folder: Path, tmp_path: Path) -> None:
     """The sleep figure from files in the published formats, with a malformed row.
 

@@ -210,12 +210,14 @@ def test_facts_of_a_client() -> None:
     with pytest.raises(ConfigError, match="rates: fedavg needs the participation rate of each client"):
         final(own)
     schedule = optax.linear_schedule(0.4, 0.0, 4)
-    for rounds in (1, 2, 3):
-        state = final(own, rounds, rates=rates, learning_rate=schedule)
-        before = np.asarray(final(own, rounds - 1, rates=rates, learning_rate=schedule).last_round)
-        latest = np.asarray(state.last_round) == rounds - 1
-        seen = state.clients.private
-        np.testing.assert_allclose(seen["learning_rate"][latest], 0.4 - 0.1 * (rounds - 1), rtol=1e-6)
+    engine = Engine([ExperimentSpec(FEDERATION, MODEL, own, EVERYONE, 3, rates=rates, learning_rate=schedule)])
+    states = engine.start()
+    for round in range(3):
+        before = np.array(states[0].last_round[0])
+        states, _ = engine.advance(states, 1)
+        latest = np.asarray(states[0].last_round[0]) == round
+        seen = {name: np.asarray(value[0]) for name, value in states[0].clients.private.items()}
+        np.testing.assert_allclose(seen["learning_rate"][latest], 0.4 - 0.1 * round, rtol=1e-6)
         np.testing.assert_allclose(seen["rate"][latest], rates[latest], rtol=1e-6)
         assert seen["last_round"][latest].tolist() == before[latest].tolist()
 

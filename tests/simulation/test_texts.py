@@ -71,7 +71,10 @@ def run_small(algorithm: Algorithm, federation: Federation = TEXTS, model: Model
 
 
 @needs_compiler
-@pytest.mark.parametrize("factory", [fedlaavg, fedavg, sequential])
+@pytest.mark.parametrize(
+    "factory",
+    [fedlaavg, pytest.param(fedavg, marks=pytest.mark.slow), pytest.param(sequential, marks=pytest.mark.slow)],
+)
 def test_the_kernel_trains_as_the_plain_scan_does(factory: Callable[[], Algorithm]) -> None:
     """Models and curves after four rounds, are equal up to the order of additions, and training changes the losses."""
     found = run_small(factory())
