@@ -8,7 +8,7 @@ import pytest
 
 from fedlatest import files
 from fedlatest.errors import DeploymentError, FedlatestError, LedgerError, RunFolderError
-from fedlatest.files import acquire_lock, release_lock, write_atomically, write_csv, write_json, write_text
+from fedlatest.files import acquire_lock, release_lock, write_atomically, write_csv, write_text
 
 
 @pytest.mark.parametrize("error", [RunFolderError, LedgerError, DeploymentError])
@@ -45,8 +45,6 @@ def test_every_writer_raises_the_chosen_error(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "file"
     with pytest.raises(LedgerError):
         write_text(path, "text", error=LedgerError)
-    with pytest.raises(LedgerError):
-        write_json(path, {}, error=LedgerError)
     with pytest.raises(LedgerError):
         write_csv(path, [], error=LedgerError)
     with pytest.raises(RunFolderError):

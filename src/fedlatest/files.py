@@ -6,9 +6,8 @@ and the rename is forced to disk. `tests/ledger/test_folder_storage.py` checks t
 """
 
 import csv
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,11 +67,6 @@ def write_text(path: Path, text: str, *, error: type[FedlatestError] = RunFolder
         draft.write_text(text, encoding="utf-8")
 
     write_atomically(path, write, error=error)
-
-
-def write_json(path: Path, content: Mapping[str, Any], *, error: type[FedlatestError] = RunFolderError) -> None:
-    """Write a JSON object atomically; raise `error` if that fails."""
-    write_text(path, json.dumps(content, indent=2) + "\n", error=error)
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]], *, error: type[FedlatestError] = RunFolderError) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,6 @@ from fedlatest import (
     fedavg,
     fedlaavg,
     fedprox,
-    fedsgd,
-    naive,
     simulate,
 )
 from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
@@ -36,7 +34,6 @@ from fedlatest.algorithms.base import (
     scale,
     subtract,
 )
-from fedlatest.flower.server_algorithm import job_config
 from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.rounds import State, run_block
 from tests.problems import MODEL, coins, flat, small_federation
@@ -86,58 +83,6 @@ def test_every_algorithm_can_be_traced_with_64_bit_numbers(name: str) -> None:
             lambda state: run_block(engine.program, engine.data, batch.trials, state, length=2), before
         )
     assert jax.tree.map(lambda leaf: leaf.dtype, after) == jax.tree.map(lambda leaf: leaf.dtype, before)
-
-
-CAN_BE_DEPLOYED = {
-    "fedlaavg": True,
-    "fedavg": True,
-    "fedadam": True,
-    "amplified_fedavg": True,
-    "fedsgd": False,
-    "fedprox": False,
-    "naive": False,
-    "flexible": False,
-    "sequential": False,
-    "scaffold": False,
-    "fedawe": False,
-    "fedau": False,
-}
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_deployability_is_declared(name: str) -> None:
-    """With unweighted losses: those that leave local training alone and upload their update."""
-    algorithm = ALGORITHMS[name](**({} if name == "sequential" else {"weighting": "none"}))
-    assert (algorithm.obstacles_to_deployment() == []) == CAN_BE_DEPLOYED[name]
-    if CAN_BE_DEPLOYED[name]:
-        assert job_config(algorithm).algorithm == name
-        weighted = ALGORITHMS[name](weighting="loss")
-        with pytest.raises(ConfigError, match=r"cannot be deployed: it changes the local steps \(direction\)"):
-            job_config(weighted)
-    else:
-        with pytest.raises(ConfigError, match=f"algorithm={name} .* cannot be deployed: "):
-            job_config(algorithm)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "reason"),
-    [
-        (naive(weighting="none"), "it needs a fixed set of clients"),
-        (fedsgd(weighting="none"), "it fixes the number of local steps"),
-        (scaffold(weighting="none"), r"it broadcasts more than the model \(broadcast\)"),
-        (fedawe(weighting="none"), r"it chooses where local training starts \(start\)"),
-        (fedau(weighting="none"), r"its upload is not an UpdateUpload \(contribute\)"),
-        (replace(fedavg(weighting="none"), brief=lambda server, facts: {}), "it sends each client values of its own"),
-        (replace(fedavg(weighting="none"), requires=("rates",)), "it needs the clients' participation rates"),
-        (
-            replace(fedavg(weighting="none"), direction=lambda gradient, *rest: gradient),
-            r"it changes the local steps \(direction\)",
-        ),
-    ],
-)
-def test_refused_deployment_names_the_reason(algorithm: Algorithm, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        job_config(algorithm)
 
 
 def test_direction_function_equals_the_declared_direction() -> None:
@@ -420,16 +365,6 @@ def test_client_optimizer_with_a_low_precision_model() -> None:
         optimizer = None if algorithm.name == "scaffold" else optax.trace(0.9)
         result = simulate(FEDERATION, half, algorithm, EVERYONE, rounds=2, cohort_size=3, client_optimizer=optimizer)
         assert result.params["w"].dtype == jnp.bfloat16
-
-
-def test_server_state_per_client_cannot_be_deployed() -> None:
-    class Counts(NamedTuple):
-        params: Any
-        counts: jax.Array
-
-    own = replace(fedavg(weighting="none"), init_server=lambda params, number: Counts(params, jnp.zeros(number)))
-    with pytest.raises(ConfigError, match="its server keeps arrays per client"):
-        job_config(own)
 
 
 def test_optimizers_for_a_certain_structure_are_accepted() -> None:

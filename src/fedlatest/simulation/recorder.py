@@ -16,7 +16,7 @@ from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import DivergedError
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
 from fedlatest.runs.array_files import ArrayFile, load_arrays
-from fedlatest.runs.clients import MOST_COLUMNS, MOST_ROWS, QUARTERS, edges, pack
+from fedlatest.runs.clients import MOST_COLUMNS, MOST_NAMED, MOST_ROWS, QUARTERS, edges, pack
 from fedlatest.runs.metrics import as_written
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Measured
@@ -26,7 +26,6 @@ from fedlatest.theory import staleness_bound
 from fedlatest.trees import from_named_leaves, named_leaves
 
 MAX_SAMPLED_ROUNDS = 10 * MOST_COLUMNS  # rounds from which the picture of availability is made
-MAX_LISTED_CLIENTS = 10  # clients that were never available, in a manifest
 STALENESS = "largest_staleness"
 
 
@@ -189,7 +188,7 @@ def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
         "smallest_e": None if never.size else max(each.smallest_e for each in found if each.smallest_e is not None),
         "assumption_holds": never.size == 0,
         "num_never_available": never.size,
-        "never_available": spec.federation.ids[never[:MAX_LISTED_CLIENTS]].tolist(),
+        "never_available": spec.federation.ids[never[:MOST_NAMED]].tolist(),
     }
 
 

@@ -10,15 +10,15 @@ class TrainingSetting(NamedTuple):
     """The numbers of a federation and of its training that the theorems use."""
 
     num_clients: int
-    """N."""
+    """N, the number of clients."""
     cohort_size: int
-    """K."""
+    """K, the number of clients that take part in a round."""
     smallest_e: int
     """E of Assumption 4: every client is available at least once in any E rounds."""
     rounds: int
     """R, or T with one local step."""
     num_local_steps: int = 1
-    """C."""
+    """C, the number of local steps in a round."""
 
 
 class Advice(NamedTuple):
