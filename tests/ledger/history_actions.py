@@ -189,6 +189,7 @@ class History(HistoryState):
         self.connection = self._connect(backup.content)
         self.in_sum, self.used = dict(backup.in_sum), set(backup.used)
         self.ledger_restores += 1
+        self.outdated_instructions.update(self.instructions)
         self.data_was_lost = True
         self.ledger = self._open()
         before = self.epoch

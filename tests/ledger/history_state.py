@@ -28,7 +28,7 @@ LAYOUT = Layout.of({"x": np.zeros(SIZE, np.float32)})
 class RecordedUpdate(NamedTuple):
     """An update that is in the sum according to the record.
 
-    `incarnation` counts the restores of the client's disk and of the ledger before the update was computed.
+    `incarnation` counts the replacements of the client's state and of the ledger before the update was computed.
     """
 
     ticket: Ticket
@@ -55,7 +55,12 @@ class Backup(NamedTuple):
 
 @dataclass
 class Device:
-    """A client's disk and copies of it; `restores` counts how often the disk was lost, damaged or restored."""
+    """A client's disk and copies of it.
+
+    `restores` counts how often the disk was lost, damaged or restored, or changed by an instruction that a server sent
+    before its ledger was restored from a backup. Such an instruction may delete an update that the restored ledger
+    counts; the client reports that at the next contact.
+    """
 
     storage: FaultyStorage = field(default_factory=FaultyStorage)
     copies: list[dict[str, bytes]] = field(default_factory=lambda: [{}])
@@ -86,6 +91,7 @@ class HistoryState:
         self.path, self.ledger_class, self.client_handler = path, ledger_class, client_handler
         self.devices = {f"c{number}": Device() for number in range(num_clients)}
         self.instructions: list[str] = []  # in transit to clients
+        self.outdated_instructions: set[str] = set()  # sent before a restore of the ledger
         self.replies: list[ReplyInTransit] = []  # in transit to the server
         self.in_sum: dict[str, RecordedUpdate] = {}
         self.accepted: dict[str, RecordedUpdate | None] = {}  # in the open round; None for a goodbye
@@ -246,11 +252,16 @@ class HistoryState:
         instruction = decode_instruction(header)
         self.statistics["instruction delivered twice"] += keep_copy
         store = self._store(instruction.client)
-        before = self.num_updates
+        before, files = self.num_updates, dict(self.devices[instruction.client].storage.files)
         try:
             reply = self.client_handler(store, instruction, train=lambda: self._train(how), weight=1.0)
         except CrashError:
             return
+        finally:
+            device = self.devices[instruction.client]
+            if header in self.outdated_instructions and device.storage.files != files:
+                device.restores += 1
+                self.statistics["client changed by a server before its restore"] += 1
         update = self.updates[reply.update_digest] if reply.update_digest else None
         if update is not None and self.num_updates > before:
             assert digest_of(self._last_update) == reply.update_digest

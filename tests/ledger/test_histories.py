@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.ledger.history_actions import Action, History, run_history
@@ -44,8 +44,22 @@ def _action_lists(groups: set[str]) -> st.SearchStrategy[list[Action]]:
 action_lists = st.sets(st.sampled_from(sorted(FAULTS)), min_size=1, max_size=3).flatmap(_action_lists)
 jobs = st.fixed_dictionaries({"memory": st.sampled_from(["client", "server"]), "num_clients": st.integers(2, 4)})
 without_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
+# After a restore, an instruction of the server before the restore reaches a client that has an update in transit.
+INSTRUCTION_FROM_BEFORE_A_RESTORE: list[Action] = [
+    ("exchange_hello", 0, 2),
+    ("issue", 1, 1),
+    ("issue", 1, 1),
+    ("restore", 0, 0),
+    ("deliver_reply", 0, 1),
+    ("issue", 1, 1),
+    ("deliver_instruction", 1, 0),
+    ("deliver_instruction", 2, 0),
+    ("deliver_reply", 0, 0),
+    ("close_round", 0, 0),
+]
 
 
+@example(job={"memory": "client", "num_clients": 2}, actions=INSTRUCTION_FROM_BEFORE_A_RESTORE)
 @settings(without_deadline, max_examples=300)
 @given(job=jobs, actions=action_lists)
 def test_every_difference_counts_exactly_once(job: dict[str, Any], actions: list[Action]) -> None:
