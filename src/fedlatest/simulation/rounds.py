@@ -30,6 +30,16 @@ from fedlatest.algorithms.base import (
 from fedlatest.availability import Availability
 from fedlatest.errors import ConfigError
 from fedlatest.identity import ByValue
+from fedlatest.simulation.client_rows import (
+    make_rows,
+    masked,
+    mean_of_remembered,
+    read_rows,
+    replace_private,
+    replace_rows,
+    strongly_typed,
+    sum_rows,
+)
 from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
 
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
@@ -110,11 +120,11 @@ class CohortSums(NamedTuple):
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
     """Return the state before round 0: no client has taken part."""
-    one = jax.tree.map(_strongly_typed, program.algorithm.client_state(params))
+    one = strongly_typed(program.algorithm.client_state(params))
     return State(
         round=jnp.int32(0),
         server=program.algorithm.init_server(params, num_clients),
-        clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *jnp.shape(leaf))), one),
+        clients=make_rows(one, num_clients),
         total=jax.tree.map(lambda leaf: (num_clients * leaf).astype(leaf.dtype), one.remembered),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
         failure=jnp.int32(0),
@@ -185,11 +195,12 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
 def average_error(state: State) -> jax.Array:
     """Return the L2 norm of u - (1/N) sum_i u_i over the remembered parts, which the paper's invariant says is 0."""
 
-    def squared(total: jax.Array, remembered: jax.Array) -> jax.Array:
-        num_clients = remembered.shape[0]
-        return jnp.sum((total / num_clients - jnp.mean(remembered, axis=0)) ** 2)
+    num_clients = state.last_round.shape[0]
 
-    parts = jax.tree.leaves(jax.tree.map(squared, state.total, state.clients.remembered))
+    def squared(total: jax.Array, mean: jax.Array) -> jax.Array:
+        return jnp.sum((total / num_clients - mean) ** 2)
+
+    parts = jax.tree.leaves(jax.tree.map(squared, state.total, mean_of_remembered(state.clients)))
     return jnp.sqrt(sum(parts, jnp.float32(0)))
 
 
@@ -221,7 +232,7 @@ def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief:
         learning_rate=facts.learning_rate,
         last_round=facts.last_round[client],
         rate=None if facts.rates is None else facts.rates[client],
-        brief=_rows(brief, client),
+        brief={name: values[client] for name, values in brief.items()},
     )
 
 
@@ -242,19 +253,14 @@ def _train_cohort(
         return algorithm.contribute(broadcast, local, own, client_facts)
 
     def train_chunk(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
-        old = _rows(sums.clients, slots.clients)
+        old = read_rows(sums.clients, slots.clients)
         new = jax.vmap(train)(slots.clients, old)
-        change = jax.tree.map(lambda x, y: (x - y).astype(y.dtype), new.remembered, old.remembered)
-        change = _masked(slots.mask, change)
-        remembered = jax.tree.map(
-            lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), sums.clients.remembered, change
-        )
-        private = _set_rows(sums.clients.private, slots, old.private, new.private)
-        totals = _accumulate((sums.fresh, sums.delta), _sum((_masked(slots.mask, new.fresh), change)))
+        clients, delta = replace_rows(sums.clients, slots, old, ClientState(new.remembered, new.private))
+        totals = _accumulate((sums.fresh, sums.delta), (sum_rows(masked(slots.mask, new.fresh)), delta))
         totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
         uploads = (new.fresh, new.remembered)
         not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
-        return CohortSums(ClientState(remembered, private), *totals), slots.mask & not_finite
+        return CohortSums(clients, *totals), slots.mask & not_finite
 
     nothing = _zero_contribution(algorithm, train, state.clients)
     sums = CohortSums(state.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
@@ -287,7 +293,7 @@ def _in_chunks(
 
     def body(number: jax.Array, carry: tuple[CohortSums, jax.Array]) -> tuple[CohortSums, jax.Array]:
         sums, not_finite = carry
-        sums, found = train_chunk(sums, _rows(chunks, number))
+        sums, found = train_chunk(sums, jax.tree.map(lambda leaf: leaf[number], chunks))
         return sums, not_finite.at[number].set(found)
 
     sums, not_finite = lax.fori_loop(
@@ -310,13 +316,13 @@ def _after_merge(
     if after_merge is None:
         return clients
     broadcast = program.algorithm.broadcast(server)
-    old = _rows(clients, cohort.clients)
+    old = read_rows(clients, cohort.clients)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
         return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
 
     new = jax.vmap(act)(cohort.clients, old)
-    return clients._replace(private=_set_rows(clients.private, cohort, old.private, new))
+    return replace_private(clients, cohort, old, new)
 
 
 def _note_failure(
@@ -358,7 +364,7 @@ def _zero_contribution(
                 f"init_client declares {sorted(declared)}; they must be the same"
             )
     one_row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), shapes)
-    summed = jax.eval_shape(_sum, one_row)  # sums of narrow integers are wider
+    summed = jax.eval_shape(sum_rows, one_row)  # sums of narrow integers are wider
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summed)
 
 
@@ -371,37 +377,8 @@ def note_final_model(state: State) -> State:
     )
 
 
-def _rows(tree: Any, positions: jax.Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf[positions], tree)
-
-
-def _set_rows(parts: Parts, slots: Cohort, old: Parts, new: Parts) -> Parts:
-    """Write the new rows of the real slots; without new parts nothing changes."""
-    if not new:
-        return parts
-    kept = jax.tree.map(lambda x, y: jnp.where(_column(slots.mask, x), x, y).astype(y.dtype), new, old)
-    return jax.tree.map(lambda leaf, row: leaf.at[slots.clients].set(row, unique_indices=True), parts, kept)
-
-
-def _masked(mask: jax.Array, tree: Any) -> Any:
-    """Replace the slots that are not real by zeros, whatever they hold."""
-    return jax.tree.map(lambda leaf: jnp.where(_column(mask, leaf), leaf, 0), tree)
-
-
-def _column(mask: jax.Array, leaf: jax.Array) -> jax.Array:
-    return mask.reshape(-1, *[1] * (leaf.ndim - 1))
-
-
 def _accumulate(totals: Any, parts: Any) -> Any:
     return jax.tree.map(lambda total, part: total + part.astype(total.dtype), totals, parts)
-
-
-def _strongly_typed(leaf: Any) -> jax.Array:
-    return lax.convert_element_type(leaf, jnp.result_type(leaf))
-
-
-def _sum(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), tree)
 
 
 def _finite(tree: Any) -> jax.Array:
