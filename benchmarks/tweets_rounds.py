@@ -65,8 +65,9 @@ def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
 
     from fedlatest import always
     from fedlatest.algorithms import fedlaavg
+    from fedlatest.kernels import lstm_native as native
+    from fedlatest.kernels import lstm_pallas as pallas
     from fedlatest.models import lstm, sigmoid_cross_entropy
-    from fedlatest.models.kernels import native, pallas
     from fedlatest.simulation import Engine, ExperimentSpec
 
     if case == "plain scan":

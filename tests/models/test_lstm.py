@@ -13,7 +13,7 @@ from fedlatest.data.features import Sentences
 from fedlatest.models import MODELS, Model, lstm, sigmoid_cross_entropy
 from fedlatest.models.lstm import _layer_init
 from tests import lstm_reference
-from tests.models.recurrence_backends import every_backend, needs_compiler, some_params, using_backend
+from tests.kernels.recurrence_backends import every_backend, needs_compiler, some_params, using_backend
 
 LENGTHS = np.array([3, 0, 5, 1, 5], np.int32)  # two longest texts, two shorter ones, one without words
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlatest.data.features import pixels
-from fedlatest.simulation.storage import Pixels, compact, expand
+from fedlatest.data.features import Pixels, pixels
+from fedlatest.simulation.storage import compact, expand
 
 
 def test_all_levels_survive_to_the_bit() -> None:

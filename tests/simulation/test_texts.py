@@ -25,7 +25,7 @@ from fedlatest.data.features import Sentences, Words
 from fedlatest.models import lstm, sigmoid_cross_entropy
 from fedlatest.simulation import evaluation
 from tests import lstm_reference
-from tests.models.recurrence_backends import needs_compiler, some_params, using_backend
+from tests.kernels.recurrence_backends import needs_compiler, some_params, using_backend
 
 NUM_CLIENTS, LONGEST, NUM_WORDS, DIMENSIONS = 5, 4, 11, 3
 PARAMS = some_params(DIMENSIONS, 4)

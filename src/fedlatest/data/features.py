@@ -29,6 +29,12 @@ class Sentences(NamedTuple):
     lengths: Any  # int32 [texts], number of words without padding
 
 
+class Pixels(NamedTuple):
+    """float32 values that `pixels` made of bytes, kept as bytes."""
+
+    levels: Any  # uint8
+
+
 def look_up(words: Words, table: Any) -> Sentences:
     """Return the texts with each word number replaced by its vector."""
     return Sentences(table[words.ids], words.lengths)

@@ -1,7 +1,7 @@
 """Models as (init, apply) pairs, and losses.
 
-Holds the models of the paper, the loss functions, and native kernels for the LSTM. May import `fedlatest.data`,
-`fedlatest.files`, `fedlatest.paths` and `fedlatest.errors`.
+Holds the models of the paper, the loss functions, and how kernels train the models. May import `fedlatest.data`,
+`fedlatest.kernels` and `fedlatest.errors`.
 """
 
 from fedlatest.models.base import Loss, Model, sigmoid_cross_entropy, softmax_cross_entropy

@@ -22,6 +22,8 @@ class Model(NamedTuple):
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, Any], jax.Array]
     settings: Mapping[str, Any] = {}
+    native_training: Any = None
+    """A `NativeTraining`, if kernels can train this very `apply`."""
 
 
 class Loss(NamedTuple):

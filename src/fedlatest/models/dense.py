@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from fedlatest.errors import ConfigError
 from fedlatest.models.base import Model, Params
+from fedlatest.models.native_training import dense_training
 
 
 def logistic(*, num_features: int, num_classes: int) -> Model:
@@ -20,7 +21,9 @@ def logistic(*, num_features: int, num_classes: int) -> Model:
     def init(key: jax.Array) -> Params:
         return dense_init(key, num_features, num_classes)
 
-    return Model(init, dense, {"name": "logistic", "num_features": num_features, "num_classes": num_classes})
+    settings = {"name": "logistic", "num_features": num_features, "num_classes": num_classes}
+    training = dense_training(dense, num_features=num_features, hidden=0, num_classes=num_classes)
+    return Model(init, dense, settings, training)
 
 
 def mlp(*, num_features: int, num_classes: int, hidden: int = 64) -> Model:
@@ -46,7 +49,8 @@ def mlp(*, num_features: int, num_classes: int, hidden: int = 64) -> Model:
         return dense(params["output"], jax.nn.relu(dense(params["hidden"], features)))
 
     settings = {"name": "mlp", "num_features": num_features, "num_classes": num_classes, "hidden": hidden}
-    return Model(init, apply, settings)
+    training = dense_training(apply, num_features=num_features, hidden=hidden, num_classes=num_classes)
+    return Model(init, apply, settings, training)
 
 
 def dense_init(key: jax.Array, num_inputs: int, num_outputs: int) -> Params:

@@ -11,9 +11,10 @@ from jax import lax
 
 from fedlatest.data.features import Sentences, zero_padding
 from fedlatest.errors import ConfigError
+from fedlatest.kernels import lstm_native, lstm_pallas
 from fedlatest.models.base import Model, Params
 from fedlatest.models.dense import dense, dense_init
-from fedlatest.models.kernels import native, pallas
+from fedlatest.models.native_training import lstm_training
 
 _States = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -46,7 +47,8 @@ def lstm(*, num_features: int, hidden: int = 16) -> Model:
         state = last_hidden(_layer(params["lower"]), _layer(params["upper"]), texts)
         return dense(params["output"], state)[..., 0]
 
-    return Model(init, apply, {"name": "lstm", "num_features": num_features, "hidden": hidden})
+    settings = {"name": "lstm", "num_features": num_features, "hidden": hidden}
+    return Model(init, apply, settings, lstm_training(apply, num_features=num_features, hidden=hidden))
 
 
 class Layer(NamedTuple):
@@ -71,10 +73,10 @@ def last_hidden(lower: Layer, upper: Layer, texts: Sentences) -> jax.Array:
     num_inputs, hidden = lower.input.shape[-2], lower.hidden.shape[-2]
     is_float32 = {array.dtype for array in (*lower, *upper, vectors)} == {jnp.dtype(jnp.float32)}
     backend = jax.default_backend() if is_float32 else "any"
-    if backend == "cpu" and native.is_usable(num_inputs, hidden):
-        return native.last_hidden((*lower, *upper), vectors, lengths)
-    if backend == "gpu" and pallas.is_usable(hidden):
-        return pallas.last_hidden((*lower, *upper), vectors, lengths)
+    if backend == "cpu" and lstm_native.is_usable(num_inputs, hidden):
+        return lstm_native.last_hidden((*lower, *upper), vectors, lengths)
+    if backend == "gpu" and lstm_pallas.is_usable(hidden):
+        return lstm_pallas.last_hidden((*lower, *upper), vectors, lengths)
     return last_hidden_jax(lower, upper, Sentences(vectors, lengths))
 
 

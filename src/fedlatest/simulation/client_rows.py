@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedlatest.algorithms.base import ClientState, Cohort, Parts
+from fedlatest.kernels import rows_native
 
 
 def make_rows(one: ClientState, num_clients: int) -> ClientState:
@@ -23,7 +24,9 @@ def read_rows(rows: ClientState, positions: jax.Array) -> ClientState:
     return jax.tree.map(lambda leaf: leaf[positions], rows)
 
 
-def replace_rows(rows: ClientState, slots: Cohort, old: ClientState, new: ClientState) -> tuple[ClientState, Parts]:
+def replace_rows(
+    rows: ClientState, slots: Cohort, old: ClientState, new: ClientState, delta: Parts
+) -> tuple[ClientState, Parts]:
     """Replace the rows of the real slots.
 
     Args:
@@ -31,16 +34,24 @@ def replace_rows(rows: ClientState, slots: Cohort, old: ClientState, new: Client
         slots: The positions of the clients, and which slots are real.
         old: Their states, as `read_rows` returned them.
         new: Their new states; without private parts these stay unchanged.
+        delta: The sum of differences so far.
 
     Returns:
-        The states of all clients, and the sum over the slots of the differences of their remembered parts.
+        The states of all clients, and `delta` plus the differences of the slots' remembered parts.
     """
+    after = replace_private(rows, slots, old, new.private)
+    if rows_native.is_usable((rows.remembered, new.remembered)):
+        leaves, structure = jax.tree.flatten(rows.remembered)
+        parts = zip(leaves, jax.tree.leaves(delta), jax.tree.leaves(new.remembered), strict=True)
+        replaced = [rows_native.replace_rows(*part, slots.clients, slots.mask) for part in parts]
+        remembered, delta = (jax.tree.unflatten(structure, column) for column in zip(*replaced, strict=True))
+        return after._replace(remembered=remembered), delta
     change = jax.tree.map(lambda x, y: (x - y).astype(y.dtype), new.remembered, old.remembered)
-    change = masked(slots.mask, change)
+    change = _masked(slots.mask, change)
     remembered = jax.tree.map(
         lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), rows.remembered, change
     )
-    return ClientState(remembered, replace_private(rows, slots, old, new.private).private), sum_rows(change)
+    return after._replace(remembered=remembered), accumulate(delta, sum_rows(change))
 
 
 def replace_private(rows: ClientState, slots: Cohort, old: ClientState, new: Parts) -> ClientState:
@@ -57,9 +68,21 @@ def mean_of_remembered(rows: ClientState) -> Parts:
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), rows.remembered)
 
 
-def masked(mask: jax.Array, tree: Any) -> Any:
+def _masked(mask: jax.Array, tree: Any) -> Any:
     """Return the tree with zeros in the slots that are not real, whatever they hold."""
     return jax.tree.map(lambda leaf: jnp.where(_column(mask, leaf), leaf, 0), tree)
+
+
+def add_rows(totals: Parts, rows: Parts, mask: jax.Array) -> Parts:
+    """Return totals [...] plus the rows [K, ...] of the real slots."""
+    if rows_native.is_usable((totals, rows)):
+        return jax.tree.map(lambda total, leaf: rows_native.add_rows(total, leaf, mask), totals, rows)
+    return accumulate(totals, sum_rows(_masked(mask, rows)))
+
+
+def accumulate(totals: Any, parts: Any) -> Any:
+    """Return totals + parts, in the types of the totals."""
+    return jax.tree.map(lambda total, part: total + part.astype(total.dtype), totals, parts)
 
 
 def sum_rows(tree: Any) -> Any:

@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from fedlatest.algorithms.base import Algorithm
+from fedlatest.algorithms.base import Algorithm, Direction
 from fedlatest.algorithms.server_optimizer import check_transformation
 from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
+from fedlatest.kernels.native_library import is_usable
 from fedlatest.models import Loss, Model, softmax_cross_entropy
+from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.rounds import Program, Trial
 from fedlatest.simulation.storage import expand
@@ -85,7 +87,8 @@ class ExperimentSpec:
         if clients_at_once is not None and clients_at_once < 1:
             raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
         spec, model, loss = self.executed, self.model, self.loss
-        at_once = clients_at_once or _clients_at_once(model, spec.cohort_size)
+        native = _native_training(spec)
+        at_once = clients_at_once or _clients_at_once(model, spec.cohort_size, native is not None)
         return Program(
             algorithm=spec.algorithm,
             loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
@@ -95,6 +98,7 @@ class ExperimentSpec:
             clients_at_once=min(spec.cohort_size, at_once),
             schedule=self.learning_rate if callable(self.learning_rate) else None,
             client_optimizer=self.client_optimizer,
+            native_training=native,
             skip_empty_chunks=jax.default_backend() == "cpu",
         )
 
@@ -211,12 +215,29 @@ def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
         raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
 
 
-def _clients_at_once(model: Model, cohort_size: int) -> int:
+def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
+    """Return how kernels train the model, if they can do so with this spec's algorithm, loss and samples."""
+    native: NativeTraining | None = spec.model.native_training
+    if native is None or jax.default_backend() != "cpu" or spec.client_optimizer is not None or spec.algorithm.pooled:
+        return None
+    if spec.model.apply is not native.apply or spec.loss != native.loss:
+        return None
+    if spec.federation.labels.ndim != 1 or not np.issubdtype(spec.federation.labels.dtype, np.integer):
+        return None
+    if not isinstance(spec.algorithm.direction, Direction):
+        return None
+    kernel = native.kernel(spec.federation.features, spec.batch_size, spec.num_local_steps)
+    return native if kernel is not None and is_usable(kernel) else None
+
+
+def _clients_at_once(model: Model, cohort_size: int, is_native: bool) -> int:
     """Return how many clients train together: the cohort on an accelerator, on a CPU as many as fit its cache.
+
+    A native kernel takes the whole cohort, one client per thread at a time.
 
     Of the sizes that fit, the one that leaves the fewest slots of the last chunk empty is chosen.
     """
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or is_native:
         return cohort_size
     leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
     most = max(1, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))

@@ -10,6 +10,8 @@ from jax import lax
 
 from fedlatest.algorithms.base import Algorithm, ClientFacts, ClientState, Direction, Params
 from fedlatest.data import Federation
+from fedlatest.kernels.native_library import is_usable
+from fedlatest.models.native_training import LocalSteps, NativeTraining, Samples
 from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits, permute
 
@@ -32,6 +34,8 @@ def put_on_device(federation: Federation) -> DeviceData:
     """Copy a federation to the device, each client's samples next to each other."""
     host = (compact(federation.features), federation.labels)
     features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), host)
+    if jnp.issubdtype(labels.dtype, jnp.integer):
+        labels = labels.astype(jnp.int32)
     return DeviceData(
         features,
         labels,
@@ -67,6 +71,7 @@ def train_locally(
     rows: jax.Array,
     facts: ClientFacts,
     optimizer: optax.GradientTransformation | None = None,
+    native: NativeTraining | None = None,
 ) -> Params:
     """Return the model of one client after its local steps.
 
@@ -82,8 +87,15 @@ def train_locally(
         rows: The batches, [steps, batch].
         facts: What the client knows in this round; `facts.learning_rate` is the step size.
         optimizer: An optax transformation without learning rate and sign.
+        native: How kernels train the model, if they can do so with this algorithm, loss and optimizer.
     """
     start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
+    if native is not None:
+        kernel = native.kernel(data.features, rows.shape[1], rows.shape[0])
+        if kernel is not None and is_usable(kernel):
+            samples = Samples(data.features, data.labels, data.table)
+            steps = _declared_steps(algorithm.direction, start, broadcast, client, rows, facts)
+            return native.train(kernel, samples, steps)
     direction = _direction_function(algorithm, start, broadcast, client, facts)
 
     def step(carry: tuple[Params, Any], at: tuple[jax.Array, jax.Array]) -> tuple[tuple[Params, Any], None]:
@@ -100,6 +112,29 @@ def train_locally(
     state = None if optimizer is None else optimizer.init(start)
     (local, _), _ = lax.scan(step, (start, state), (jnp.arange(len(rows), dtype=jnp.int32), rows))
     return local
+
+
+def _declared_steps(
+    direction: Any, start: Params, broadcast: Any, client: ClientState, rows: jax.Array, facts: ClientFacts
+) -> LocalSteps:
+    """Return the steps of a declared `Direction` with the learning rate multiplied into every term."""
+    rate = jnp.float32(facts.learning_rate)
+
+    def at_every_step(term: Callable[[ClientFacts], Any] | None, default: float) -> jax.Array:
+        if term is None:
+            return jnp.full(len(rows), default, jnp.float32) * rate
+        numbers = jnp.arange(len(rows), dtype=jnp.int32)
+        values = jax.vmap(lambda number: jnp.float32(term(facts._replace(step=number))))(numbers)
+        return values * rate
+
+    offset = None if direction.offset is None else direction.offset(broadcast, client, facts)
+    return LocalSteps(
+        start=start,
+        offset=None if offset is None else jax.tree.map(lambda leaf: jnp.float32(rate * leaf), offset),
+        rows=rows,
+        rates=at_every_step(direction.scale, 1.0),
+        pulls=at_every_step(direction.pull, 0.0),
+    )
 
 
 def _direction_function(

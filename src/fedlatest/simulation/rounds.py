@@ -30,9 +30,11 @@ from fedlatest.algorithms.base import (
 from fedlatest.availability import Availability
 from fedlatest.errors import ConfigError
 from fedlatest.identity import ByValue
+from fedlatest.models.native_training import NativeTraining
 from fedlatest.simulation.client_rows import (
+    accumulate,
+    add_rows,
     make_rows,
-    masked,
     mean_of_remembered,
     read_rows,
     replace_private,
@@ -59,6 +61,7 @@ class Program:
     schedule: Callable[[jax.Array], Any] | None = None
     """round -> factor of the trial's learning rate."""
     client_optimizer: optax.GradientTransformation | None = None
+    native_training: NativeTraining | None = None
     skip_empty_chunks: bool = True
     """Do not train chunks after the last client of the cohort; costly where trials are batched."""
 
@@ -68,7 +71,7 @@ class Program:
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.skip_empty_chunks)
-        return ByValue((code, self.loss, sizes, self.schedule, self.client_optimizer))
+        return ByValue((code, self.loss, sizes, self.schedule, self.client_optimizer, self.native_training))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Program) and self.identity == other.identity
@@ -177,7 +180,7 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
     sums = Sums(
         fresh=trained.fresh,
         delta=trained.delta,
-        total=_accumulate(state.total, trained.delta),
+        total=accumulate(state.total, trained.delta),
         num=jnp.sum(cohort.mask, dtype=jnp.int32),
         weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
@@ -248,15 +251,18 @@ def _train_cohort(
         rows = batch_rows(
             data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
         )
-        optimizer = program.client_optimizer
-        local = train_locally(algorithm, program.loss, data, broadcast, own, rows, client_facts, optimizer)
+        local = train_locally(
+            algorithm, program.loss, data, broadcast, own, rows, client_facts, program.client_optimizer,
+            program.native_training,
+        )  # fmt: skip
         return algorithm.contribute(broadcast, local, own, client_facts)
 
     def train_chunk(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
         old = read_rows(sums.clients, slots.clients)
         new = jax.vmap(train)(slots.clients, old)
-        clients, delta = replace_rows(sums.clients, slots, old, ClientState(new.remembered, new.private))
-        totals = _accumulate((sums.fresh, sums.delta), (sum_rows(masked(slots.mask, new.fresh)), delta))
+        kept = ClientState(new.remembered, new.private)
+        clients, delta = replace_rows(sums.clients, slots, old, kept, sums.delta)
+        totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
         totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
         uploads = (new.fresh, new.remembered)
         not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
@@ -375,10 +381,6 @@ def note_final_model(state: State) -> State:
         failure=jnp.where(fails, MODEL_NOT_FINITE, state.failure),
         failed_round=jnp.where(fails, state.round - 1, state.failed_round),
     )
-
-
-def _accumulate(totals: Any, parts: Any) -> Any:
-    return jax.tree.map(lambda total, part: total + part.astype(total.dtype), totals, parts)
 
 
 def _finite(tree: Any) -> jax.Array:

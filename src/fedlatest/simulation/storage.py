@@ -1,19 +1,13 @@
 """How samples lie on the device: 8-bit pixels as bytes, to the same bits; texts as numbers of words."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.data.features import STEP, Words, look_up, pixels
-
-
-class Pixels(NamedTuple):
-    """float32 values that `data.pixels` made of bytes, kept as bytes."""
-
-    levels: Any  # uint8
+from fedlatest.data.features import STEP, Pixels, Words, look_up, pixels
 
 
 def compact(features: Any) -> Any:

@@ -1,31 +1,18 @@
-/* A two-layer LSTM over texts: its last hidden state, and the gradient of its weights.
+/* A two-layer LSTM over one text: its last hidden state, and the gradient of its weights.
 
    Texts are processed one at a time and without their padding; the weights of a model stay in the L1 cache while its
-   texts are processed. XLA calls the two handlers at the end of this file. Axes: [models, texts, words, ...]. The
-   compiler's command line defines INPUTS and HIDDEN. The order of the gates is input, forget, candidate, output. */
+   texts are processed. The compiler's command line defines INPUTS and HIDDEN. The order of the gates is input, forget,
+   candidate, output. */
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "xla/ffi/api/c_api.h"
+#include "kernel.h"
 
 #define GATES (4 * HIDDEN)
 #define TRACE (12 * HIDDEN) /* values kept per word for the backward pass: gates, cell, tanh(cell) of two layers */
 
-/* LANES is the largest SIMD width that this machine supports and that divides HIDDEN. Compilers split wider vectors
-   into single numbers, which is slow. */
-#if defined(__AVX512F__)
-#define MAX_LANES 16
-#elif defined(__AVX__)
-#define MAX_LANES 8
-#else
-#define MAX_LANES 4
-#endif
+/* LANES is the largest SIMD width that divides HIDDEN. */
 #define LANES (HIDDEN % MAX_LANES == 0 ? MAX_LANES : MAX_LANES > 8 && HIDDEN % 8 == 0 ? 8 : HIDDEN % 4 == 0 ? 4 : 1)
 #define PARTS (GATES / LANES) /* SIMD vectors in a row of gates */
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
-#define INLINE inline __attribute__((always_inline))
 
 typedef struct {
   const float *input, *hidden, *bias; /* [inputs, GATES], [HIDDEN, GATES], [GATES] */
@@ -176,98 +163,4 @@ static void backward_text(const float *lower_transposed, const float *upper_tran
     for (int t = 0; t < length; t++)
       for (int k = 0; k < GATES; k++) d[l].bias[k] += s->dz[l][t * GATES + k];
   }
-}
-
-/* ---- Interface to XLA ---- */
-
-static float *argument(XLA_FFI_CallFrame *frame, int number) {
-  return (float *)((XLA_FFI_Buffer *)frame->args.args[number])->data;
-}
-
-static float *result(XLA_FFI_CallFrame *frame, int number) {
-  return (float *)((XLA_FFI_Buffer *)frame->rets.rets[number])->data;
-}
-
-/* Answers the initial call, in which XLA asks a handler for the API version it was compiled for. Returns whether this
-   was such a call. */
-static int answer_version_request(XLA_FFI_CallFrame *frame) {
-  if (!frame->extension_start || frame->extension_start->type != XLA_FFI_Extension_Metadata) return 0;
-  XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
-  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-  return 1;
-}
-
-typedef struct {
-  int64_t models, texts, words;
-} Shape;
-
-static Shape read_shape(XLA_FFI_CallFrame *frame) { /* from the word vectors [..., texts, words, INPUTS] */
-  XLA_FFI_Buffer *vectors = (XLA_FFI_Buffer *)frame->args.args[6];
-  Shape shape = {1, vectors->dims[vectors->rank - 3], vectors->dims[vectors->rank - 2]};
-  for (int64_t axis = 0; axis < vectors->rank - 3; axis++) shape.models *= vectors->dims[axis];
-  return shape;
-}
-
-static const int64_t SIZES[6] = {INPUTS * GATES, HIDDEN * GATES, GATES, HIDDEN * GATES, HIDDEN * GATES, GATES};
-
-static void read_weights(XLA_FFI_CallFrame *frame, int64_t model, Layer w[2]) {
-  const float *p[6];
-  for (int part = 0; part < 6; part++) p[part] = argument(frame, part) + model * SIZES[part];
-  w[0] = (Layer){p[0], p[1], p[2]};
-  w[1] = (Layer){p[3], p[4], p[5]};
-}
-
-/* Arguments: six weights, vectors, lengths. Results: last hidden states [..., texts, HIDDEN] and optional traces. */
-XLA_FFI_Error *lstm_forward(XLA_FFI_CallFrame *frame) {
-  if (answer_version_request(frame)) return NULL;
-  Shape shape = read_shape(frame);
-  const int32_t *lengths = (const int32_t *)argument(frame, 7);
-  for (int64_t model = 0; model < shape.models; model++) {
-    Layer w[2];
-    read_weights(frame, model, w);
-    for (int64_t text = model * shape.texts; text < (model + 1) * shape.texts; text++)
-      forward_text(w, argument(frame, 6) + text * shape.words * INPUTS, lengths[text], result(frame, 0) + text * HIDDEN,
-                   frame->rets.size > 1 ? result(frame, 1) + text * shape.words * TRACE : NULL);
-  }
-  return NULL;
-}
-
-/* Arguments: six weights, vectors, lengths, traces, gradient of the last hidden states. Results: gradients of the six
-   weights. */
-XLA_FFI_Error *lstm_backward(XLA_FFI_CallFrame *frame) {
-  if (answer_version_request(frame)) return NULL;
-  Shape shape = read_shape(frame);
-  const int32_t *lengths = (const int32_t *)argument(frame, 7);
-  float *memory =
-      malloc(sizeof(float) * (2 * shape.words * GATES + 2 * (shape.words + 1) * HIDDEN + 3 * HIDDEN * GATES));
-  if (!memory) {
-    XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, "lstm: out of memory",
-                                       XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
-    return frame->api->XLA_FFI_Error_Create(&error);
-  }
-  Scratch s = {{memory, memory + shape.words * GATES}, {NULL, NULL}};
-  s.h[0] = s.dz[1] + shape.words * GATES;
-  s.h[1] = s.h[0] + (shape.words + 1) * HIDDEN;
-  float *lower_transposed = s.h[1] + (shape.words + 1) * HIDDEN, *upper_transposed = lower_transposed + HIDDEN * GATES;
-  memset(s.h[0], 0, HIDDEN * sizeof(float));
-  memset(s.h[1], 0, HIDDEN * sizeof(float));
-  for (int64_t model = 0; model < shape.models; model++) {
-    Layer w[2];
-    read_weights(frame, model, w);
-    transpose(lower_transposed, HIDDEN, w[0].hidden, HIDDEN);
-    transpose(upper_transposed, 2 * HIDDEN, w[1].input, HIDDEN);
-    transpose(upper_transposed + HIDDEN, 2 * HIDDEN, w[1].hidden, HIDDEN);
-    float *p[6];
-    for (int part = 0; part < 6; part++) {
-      p[part] = result(frame, part) + model * SIZES[part];
-      memset(p[part], 0, SIZES[part] * sizeof(float));
-    }
-    Gradient d[2] = {{p[0], p[1], p[2]}, {p[3], p[4], p[5]}};
-    for (int64_t text = model * shape.texts; text < (model + 1) * shape.texts; text++)
-      backward_text(lower_transposed, upper_transposed, argument(frame, 6) + text * shape.words * INPUTS, lengths[text],
-                    argument(frame, 8) + text * shape.words * TRACE, argument(frame, 9) + text * HIDDEN, d, &s);
-  }
-  free(memory);
-  return NULL;
 }

@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as st_numpy
 from jax import lax
 
 from fedlatest.data.features import Sentences
-from fedlatest.models.kernels import native
+from fedlatest.kernels import lstm_native
 from fedlatest.models.lstm import Layer, last_hidden
-from tests.models.recurrence_backends import BACKENDS, every_backend, needs_compiler, some_weights, using_backend
+from tests.kernels.recurrence_backends import BACKENDS, every_backend, needs_compiler, some_weights, using_backend
 
 INPUTS, HIDDEN, TEXTS, WORDS = 3, 8, 2, 4
 WEIGHTS = some_weights(INPUTS, HIDDEN)
@@ -44,7 +44,7 @@ def states_and_gradient(backend: str, weights: Any, vectors: Any, lengths: Any) 
 @cache
 def compiled(backend: str) -> Any:
     if backend == "native":
-        assert native.is_usable(INPUTS, HIDDEN)
+        assert lstm_native.is_usable(INPUTS, HIDDEN)
     return jax.jit(lambda *arguments: states_and_gradient(backend, *arguments))
 
 
@@ -168,7 +168,7 @@ def test_no_texts_or_no_words(shape: tuple[int, int]) -> None:
 @needs_compiler
 def test_arrays_that_are_not_float32_use_plain_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel would misinterpret their bytes."""
-    monkeypatch.setattr(native, "last_hidden", lambda *_: pytest.fail("the kernel was used"))
+    monkeypatch.setattr(lstm_native, "last_hidden", lambda *_: pytest.fail("the kernel was used"))
     weights = [jnp.asarray(leaf, jnp.bfloat16) for leaf in WEIGHTS]
     vectors, lengths = some_texts(TEXTS)
     found = jax.jit(_last_hidden)(weights, vectors, lengths)

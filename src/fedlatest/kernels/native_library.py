@@ -1,4 +1,4 @@
-"""The LSTM kernel for CPUs: lstm.c, compiled for this machine when it is first needed, and cached."""
+"""Kernels in C: compiled for this machine when they are first needed, cached on disk, and registered in XLA."""
 
 import ctypes
 import hashlib
@@ -12,83 +12,78 @@ import warnings
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from fedlatest.data.cache import write_shared
 from fedlatest.errors import FedlatestError
 from fedlatest.paths import cache_folder
 
-SOURCE = Path(__file__).with_name("lstm.c")
+FOLDER = Path(__file__).parent
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 MACHINE_FLAGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
 COMPILERS = ("cc", "gcc", "clang")  # tried in this order after the environment variable CC
-SWITCH = "FEDLATEST_NATIVE"  # environment variable; 0 disables the kernel
+SWITCH = "FEDLATEST_NATIVE"  # environment variable; 0 disables the kernels
 COMPILE_TIMEOUT = 120  # seconds
 
-Weights = tuple[jax.Array, ...]  # input, hidden and bias of the lower layer, then of the upper layer
 
-
-def is_usable(num_inputs: int, hidden: int) -> bool:
-    """Return whether the kernel for these sizes can be used; compiles it if necessary, and warns once if that fails."""
-    return os.environ.get(SWITCH, "1") != "0" and _target(num_inputs, hidden) is not None
-
-
-@jax.custom_vjp
-def last_hidden(weights: Weights, vectors: jax.Array, lengths: jax.Array) -> jax.Array:
-    """Return [texts, hidden] the state of the upper layer after the last word.
+class Kernel(NamedTuple):
+    """A C source with the sizes that it is compiled for.
 
     Args:
-        weights: Weights of both layers.
-        vectors: float32 [texts, words, inputs] word vectors.
-        lengths: int32 [texts] number of words.
+        source: File name of the source in this folder. Its handlers are named after it: `lstm_forward` in lstm.c.
+        handlers: The functions that XLA calls, without that prefix.
+        sizes: Names and values of the macros that the source expects.
     """
-    shape = jax.ShapeDtypeStruct((vectors.shape[0], weights[1].shape[0]), jnp.float32)
-    return _call("forward", shape, weights, vectors, lengths)
+
+    source: str
+    handlers: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """The common part of the names of the handlers."""
+        return self.source.removesuffix(".c")
 
 
-def _forward(weights: Weights, vectors: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:
-    hidden = weights[1].shape[0]
-    last = jax.ShapeDtypeStruct((vectors.shape[0], hidden), jnp.float32)
-    traces = jax.ShapeDtypeStruct((*vectors.shape[:2], 12 * hidden), jnp.float32)
-    state, computed_traces = _call("forward", (last, traces), weights, vectors, lengths)
-    return state, (weights, vectors, lengths, computed_traces)
+def is_usable(kernel: Kernel) -> bool:
+    """Return whether a kernel can be used; compiles it if necessary, and warns once if that fails."""
+    return os.environ.get(SWITCH, "1") != "0" and _name(kernel) is not None
 
 
-def _backward(residuals: Any, gradient: jax.Array) -> tuple[Weights, None, None]:
-    weights, vectors, lengths, traces = residuals
-    shapes = tuple(jax.ShapeDtypeStruct(weight.shape, jnp.float32) for weight in weights)
-    return tuple(_call("backward", shapes, weights, vectors, lengths, traces, gradient)), None, None
+def call(kernel: Kernel, handler: str, shapes: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a handler of a usable kernel.
+
+    Args:
+        kernel: The kernel.
+        handler: Which of its handlers.
+        shapes: The shapes and types of the results.
+        arguments: The arrays that the handler takes.
+        options: Passed to `jax.ffi.ffi_call`, such as `vmap_method`.
+    """
+    target: Any = jax.ffi.ffi_call(f"{_name(kernel)}_{handler}", shapes, **options)
+    return target(*arguments)
 
 
-last_hidden.defvjp(_forward, _backward)
-
-
-def _call(handler: str, shapes: Any, weights: Weights, *arrays: jax.Array) -> Any:
-    target = _target(weights[0].shape[0], weights[1].shape[0])
-    # Under vmap all arguments get a leading axis of models, over which the kernel loops itself.
-    call: Any = jax.ffi.ffi_call(f"{target}_{handler}", shapes, vmap_method="broadcast_all")
-    return call(*weights, *arrays)
-
-
-def _target(num_inputs: int, hidden: int) -> str | None:
-    """Return the name under which the kernel for these sizes is registered in XLA, or None if it is not usable."""
+def _name(kernel: Kernel) -> str | None:
+    """Return the name under which a kernel is registered in XLA, or None if it is not usable."""
     with _REGISTRATION:  # XLA accepts each name only once
-        return _register(num_inputs, hidden)
+        return _register(kernel)
 
 
 _REGISTRATION = Lock()
 
 
 @cache
-def _register(num_inputs: int, hidden: int) -> str | None:
+def _register(kernel: Kernel) -> str | None:
     try:
-        name, library = _build(num_inputs, hidden)
-        handlers = {handler: getattr(library, f"lstm_{handler}") for handler in ("forward", "backward")}
+        name, library = _build(kernel)
+        handlers = {handler: getattr(library, f"{kernel.prefix}_{handler}") for handler in kernel.handlers}
     except (OSError, ValueError, AttributeError, subprocess.SubprocessError, _CompilerError) as error:
-        warnings.warn(f"the LSTM will train many times slower: its kernel cannot be compiled ({error})", stacklevel=4)
+        warnings.warn(
+            f"training will be many times slower: the kernel {kernel.source} cannot be compiled ({error})", stacklevel=4
+        )
         return None
     for handler, function in handlers.items():
         jax.ffi.register_ffi_target(f"{name}_{handler}", jax.ffi.pycapsule(function), platform="cpu")
@@ -99,13 +94,13 @@ class _CompilerError(Exception):
     """The compiler failed; the message is its output."""
 
 
-def _build(num_inputs: int, hidden: int) -> tuple[str, ctypes.CDLL]:
+def _build(kernel: Kernel) -> tuple[str, ctypes.CDLL]:
     """Return the name of the kernel and the loaded library."""
-    sizes = (f"-DINPUTS={num_inputs}", f"-DHIDDEN={hidden}", f"-I{jax.ffi.include_dir()}")
+    sizes = (*(f"-D{name}={size}" for name, size in kernel.sizes), f"-I{jax.ffi.include_dir()}")
     for machine_flags in MACHINE_FLAGS:
-        command = (*_find_compiler(), *FLAGS, *machine_flags, *sizes, str(SOURCE))
+        command = (*_find_compiler(), *FLAGS, *machine_flags, *sizes, str(FOLDER / kernel.source))
         try:
-            name = _kernel_name(command)
+            name = _kernel_name(kernel, command)
             return name, _load(command, name)
         except _CompilerError as error:
             last_error = error
@@ -121,14 +116,15 @@ def _find_compiler() -> list[str]:
     raise FileNotFoundError("no C compiler found; install gcc or clang")
 
 
-def _kernel_name(command: tuple[str, ...]) -> str:
+def _kernel_name(kernel: Kernel, command: tuple[str, ...]) -> str:
     """Return a name with a hash of everything that the kernel depends on.
 
     The cache may be older than the source, and different machines may share it.
     """
     macros = _run((*command, "-E", "-dM"))  # they include compiler version, processor features and XLA's API version
-    content = "\n".join([SOURCE.read_text(), macros, *command])
-    return f"fedlatest_lstm_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
+    sources = [path.read_text() for path in (FOLDER / kernel.source, *sorted(FOLDER.glob("*.h")))]
+    content = "\n".join([*sources, macros, *command])
+    return f"fedlatest_{kernel.prefix}_{hashlib.sha256(content.encode()).hexdigest()[:24]}"
 
 
 def _load(command: tuple[str, ...], name: str) -> ctypes.CDLL:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedlatest.data.features import Sentences
-from fedlatest.models.kernels import native, pallas
+from fedlatest.kernels import lstm_native, lstm_pallas
+from fedlatest.kernels.native_library import COMPILERS
 from fedlatest.models.lstm import Layer, last_hidden_jax
 
 Backend = Callable[[Any, Any, Any], jax.Array]  # weights, vectors, lengths
@@ -21,11 +22,11 @@ def _plain(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
 
 
 def _pallas(weights: Any, vectors: Any, lengths: Any) -> jax.Array:
-    return pallas.last_hidden(weights, vectors, lengths, True)  # interpreted, so that no GPU is needed
+    return lstm_pallas.last_hidden(weights, vectors, lengths, True)  # interpreted, so that no GPU is needed
 
 
-BACKENDS: dict[str, Backend] = {"plain": _plain, "native": native.last_hidden, "pallas": _pallas}
-has_compiler = any(map(shutil.which, native.COMPILERS))
+BACKENDS: dict[str, Backend] = {"plain": _plain, "native": lstm_native.last_hidden, "pallas": _pallas}
+has_compiler = any(map(shutil.which, COMPILERS))
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="there is no C compiler")
 every_backend = pytest.mark.parametrize(
     "backend", ["plain", pytest.param("native", marks=needs_compiler), pytest.param("pallas")]
@@ -36,8 +37,8 @@ every_backend = pytest.mark.parametrize(
 def using_backend(backend: str) -> Iterator[None]:
     """Models that are traced inside use this backend; programs are not shared with the code outside."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "is_usable", lambda *_: backend != "plain")
-        patch.setattr(native, "last_hidden", BACKENDS[backend])
+        patch.setattr(lstm_native, "is_usable", lambda *_: backend != "plain")
+        patch.setattr(lstm_native, "last_hidden", BACKENDS[backend])
         jax.clear_caches()
         yield
         jax.clear_caches()

@@ -1,0 +1,72 @@
+"""The kernels for CPUs that train models locally, dense.c and lstm_training.c: all steps of a cohort in one call."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedlatest.kernels.native_library import Kernel, call
+
+
+def dense_kernel(
+    *, num_inputs: int, hidden: int, num_outputs: int, batch_size: int, num_steps: int, is_bytes: bool
+) -> Kernel:
+    """Return the kernel for these sizes.
+
+    Args:
+        num_inputs: Number of features.
+        hidden: Number of hidden units; 0 for a model of one layer.
+        num_outputs: Number of classes.
+        batch_size: Number of samples in a local step.
+        num_steps: Number of local steps.
+        is_bytes: Whether features are bytes, which are multiplied by 1/255.
+    """
+    sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "OUTPUTS": num_outputs, "BATCH": batch_size, "STEPS": num_steps}
+    return Kernel("dense.c", ("train",), (*sizes.items(), ("BYTES", int(is_bytes))))
+
+
+def lstm_kernel(
+    *, num_inputs: int, hidden: int, batch_size: int, num_steps: int, num_words: int, id_bytes: int
+) -> Kernel:
+    """Return the kernel that trains an LSTM of these sizes.
+
+    Args:
+        num_inputs: Length of a word vector.
+        hidden: Number of hidden units in each layer.
+        batch_size: Number of texts in a local step.
+        num_steps: Number of local steps.
+        num_words: Number of words of the longest text.
+        id_bytes: Size of the number of a word.
+    """
+    sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "BATCH": batch_size, "STEPS": num_steps, "WORDS": num_words}
+    return Kernel("lstm_training.c", ("train",), (*sizes.items(), ("ID_BYTES", id_bytes)))
+
+
+def train(
+    kernel: Kernel,
+    start: Any,
+    offset: Any | None,
+    samples: tuple[jax.Array, ...],
+    rows: jax.Array,
+    rates: jax.Array,
+    pulls: jax.Array,
+) -> Any:
+    """Return the model of one client after its local steps x - rate * gradient - pull * (x - start) - offset.
+
+    Under vmap the kernel trains all clients in one call; the samples must be the same for all.
+
+    Args:
+        kernel: A usable kernel.
+        start: Parameters of the model.
+        offset: A tree like the model, or None.
+        samples: Features and labels of all clients, as the kernel takes them.
+        rows: int32 [steps, batch] the samples of each batch.
+        rates: [steps].
+        pulls: [steps].
+    """
+    leaves, structure = jax.tree.flatten(start)
+    shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in leaves)
+    offsets = [] if offset is None else jax.tree.leaves(offset)
+    # Under vmap, expand_dims gives arrays that all clients share a leading axis of length 1 and copies nothing.
+    results = call(kernel, "train", shapes, *leaves, *offsets, *samples, rows, rates, pulls, vmap_method="expand_dims")
+    return jax.tree.unflatten(structure, results)

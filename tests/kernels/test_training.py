@@ -1,0 +1,165 @@
+"""The training kernels take the same local steps as plain JAX, for every declared form of a step."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlatest.algorithms import fedavg
+from fedlatest.algorithms.base import ClientFacts, ClientState, Direction, ModelOnly
+from fedlatest.data.features import Pixels, Words
+from fedlatest.kernels import native_library
+from fedlatest.models import Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
+from fedlatest.simulation.local_training import DeviceData, train_locally
+from tests.kernels.recurrence_backends import needs_compiler
+
+pytestmark = needs_compiler
+NUM_CLIENTS, NUM_SAMPLES, CLASSES = 3, 11, 3
+DIRECTIONS: Mapping[str, Direction] = {
+    "plain": Direction(),
+    "scale": Direction(scale=lambda facts: 0.5 * facts.weight),
+    "scale of each step": Direction(scale=lambda facts: 1.0 / (1 + facts.step)),
+    "pull": Direction(pull=lambda facts: 0.3),
+    "offset": Direction(offset=lambda broadcast, client, facts: client.private["control"]),
+    "all": Direction(
+        scale=lambda facts: facts.weight,
+        pull=lambda facts: 0.1 * facts.step,
+        offset=lambda broadcast, client, facts: client.private["control"],
+    ),
+}
+
+
+def some_data(features: Any, table: Any = None, classes: int = CLASSES) -> DeviceData:
+    rng = np.random.default_rng(2)
+    return DeviceData(
+        features=features,
+        labels=jnp.asarray(rng.integers(0, classes, NUM_SAMPLES), jnp.int32),
+        starts=jnp.zeros(NUM_CLIENTS, jnp.int32),
+        sizes=jnp.full(NUM_CLIENTS, NUM_SAMPLES, jnp.int32),
+        weights=jnp.asarray([0.5, 1.0, 1.5]),
+        ids=jnp.arange(NUM_CLIENTS),
+        table=table,
+    )
+
+
+def trained(
+    model: Model,
+    data: DeviceData,
+    direction: Direction,
+    *,
+    steps: int,
+    batch: int,
+    native: bool,
+    own_start: bool = False,
+) -> Any:
+    """Return the models of three clients, trained as the round loop does: mapped over the clients."""
+    rng = np.random.default_rng(1)
+    loss = (sigmoid_cross_entropy if data.table is not None else softmax_cross_entropy).per_sample
+    params = model.init(jax.random.key(0))
+    noise = jax.tree.map(lambda leaf: rng.normal(0, 0.1, (NUM_CLIENTS, *leaf.shape)).astype(np.float32), params)
+    rows = jnp.asarray(rng.integers(0, NUM_SAMPLES, (NUM_CLIENTS, steps, batch)), jnp.int32)
+    start = (lambda broadcast, client: client.private["control"]) if own_start else None
+    algorithm = replace(fedavg(), direction=direction, start=start)
+
+    def train(own: ClientState, rows: jax.Array, weight: jax.Array) -> Any:
+        facts = ClientFacts(
+            round=jnp.int32(0), id=jnp.int32(0), weight=weight, num_steps=steps, numbers={}, seed=jnp.uint32(0),
+            learning_rate=jnp.float32(0.2), last_round=jnp.int32(-1),
+        )  # fmt: skip
+        return train_locally(
+            algorithm,
+            lambda params, features, labels: jnp.mean(loss(model.apply(params, features), labels)),
+            data, ModelOnly(params), own, rows, facts, None, model.native_training if native else None,
+        )  # fmt: skip
+
+    return jax.jit(jax.vmap(train))(ClientState(private={"control": noise}), rows, data.weights)
+
+
+def assert_equal_to_plain_jax(model: Model, data: DeviceData, direction: Direction, **options: Any) -> None:
+    plain, native = (trained(model, data, direction, native=native, **options) for native in (False, True))
+    for left, right in zip(jax.tree.leaves(plain), jax.tree.leaves(native), strict=True):
+        np.testing.assert_allclose(right, left, rtol=2e-5, atol=2e-6)
+
+
+def floats(num_features: int) -> DeviceData:
+    return some_data(jnp.asarray(np.random.default_rng(0).normal(size=(NUM_SAMPLES, num_features)), jnp.float32))
+
+
+def levels(num_features: int) -> DeviceData:
+    return some_data(
+        Pixels(jnp.asarray(np.random.default_rng(0).integers(0, 256, (NUM_SAMPLES, num_features)), jnp.uint8))
+    )
+
+
+def texts(dtype: Any) -> DeviceData:
+    rng = np.random.default_rng(0)
+    words = Words(
+        jnp.asarray(rng.integers(0, 20, (NUM_SAMPLES, 6)), dtype),
+        jnp.asarray([6, 0, 1, 2, 3, 4, 5, 6, 1, 2, 6], jnp.int32),
+    )
+    return some_data(words, jnp.asarray(rng.normal(size=(20, 5)), jnp.float32), classes=2)
+
+
+MODELS = {
+    "logistic": (logistic(num_features=17, num_classes=CLASSES), floats(17)),
+    "logistic on bytes": (logistic(num_features=17, num_classes=CLASSES), levels(17)),
+    "mlp": (mlp(num_features=17, num_classes=CLASSES, hidden=9), floats(17)),
+    "lstm": (lstm(num_features=5, hidden=4), texts(jnp.uint8)),
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_kernel_takes_the_declared_steps(name: str, direction: str) -> None:
+    model, data = MODELS[name]
+    assert_equal_to_plain_jax(model, data, DIRECTIONS[direction], steps=4, batch=2)
+
+
+@pytest.mark.parametrize("name", ["logistic", "lstm"])
+def test_every_client_may_have_its_own_start(name: str) -> None:
+    model, data = MODELS[name]
+    assert_equal_to_plain_jax(model, data, DIRECTIONS["pull"], steps=2, batch=2, own_start=True)
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint16, jnp.int32])
+def test_the_numbers_of_words_may_have_any_size(dtype: Any) -> None:
+    assert_equal_to_plain_jax(lstm(num_features=5, hidden=4), texts(dtype), Direction(), steps=2, batch=3)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    num_features=st.integers(1, 40), num_classes=st.integers(1, 7), hidden=st.integers(0, 20), batch=st.integers(1, 12)
+)
+def test_dense_kernels_of_all_sizes(num_features: int, num_classes: int, hidden: int, batch: int) -> None:
+    """Sizes that are and are not multiples of the SIMD width and of the tiles."""
+    sizes = {"num_features": num_features, "num_classes": max(num_classes, CLASSES)}
+    model = mlp(**sizes, hidden=hidden) if hidden else logistic(**sizes)
+    assert_equal_to_plain_jax(model, floats(num_features), Direction(), steps=2, batch=batch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_is_not_finite_stays_so(name: str) -> None:
+    model, data = MODELS[name]
+    broken = model._replace(init=lambda key: jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), model.init(key)))
+    after = trained(broken, data, Direction(), steps=2, batch=2, native=True)
+    assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+
+
+def test_the_kernel_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this test, all others would pass if plain JAX were used on both sides."""
+    called = []
+
+    def call(kernel: native_library.Kernel, *arguments: Any, **options: Any) -> Any:
+        called.append(kernel.source)
+        return native_library.call(kernel, *arguments, **options)
+
+    monkeypatch.setattr("fedlatest.kernels.training_native.call", call)
+    model, data = MODELS["logistic"]
+    trained(model, data, Direction(), steps=1, batch=1, native=True)
+    assert called == ["dense.c"]
