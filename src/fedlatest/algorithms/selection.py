@@ -1,8 +1,9 @@
 """Selection of the cohort: K of the available clients, oldest first or uniformly at random.
 
-Both rank all N clients by a number and take the K highest with `top_k`, so the cohort has a fixed size under `jit`;
-slots beyond the available clients are masked. A rank is a float whose bit pattern carries 30 hashed bits: on a CPU
-`top_k` is a hundred times faster on float32 than on integers, and positive floats sort like their bits.
+Both rank all N clients and take the K highest, so the cohort has a fixed size under `jit`; slots beyond the available
+clients are masked. On a CPU a rank is a float whose bit pattern carries 30 hashed bits: there, `top_k` is a hundred
+times faster on float32 than on integers, and positive floats sort like their bits. On an accelerator `top_k` sorts all
+N clients in many small steps; counting how many clients rank higher takes one.
 """
 
 import jax
@@ -12,30 +13,87 @@ from jax import lax
 from fedlatest.algorithms.base import Cohort, RoundFacts
 from fedlatest.streams import Purpose, bits
 
+MAX_COUNTED = 4096  # up to this number of clients, all pairs are compared
+GROUP = 32  # above it, groups of this size are ranked by their highest client first
+
 
 def oldest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
-    """Return the K available clients with the lowest R_i; ties are broken by a hash of (seed, id, R_i).
-
-    The first pass finds the K-th lowest R_i; the second takes all clients below it and draws among the equal ones.
-    """
-    staleness = jnp.where(available, facts.round - facts.last_round, 0).astype(jnp.float32)  # >= 1 when available
+    """Return the K available clients with the lowest R_i; ties are broken by a hash of (seed, id, R_i)."""
+    staleness = jnp.where(available, facts.round - facts.last_round, 0)  # >= 1 when available
+    if _counts():
+        return _count_highest(staleness, _hashed(facts, facts.last_round), facts.cohort_size)
+    # The first pass finds the K-th lowest R_i; the second takes all clients below it and draws among the equal ones.
+    staleness = staleness.astype(jnp.float32)
     threshold = jnp.min(lax.top_k(staleness, facts.cohort_size)[0])  # not [-1]: XLA would then sort all N
-    draw = _random_ranks(facts, facts.last_round)
+    draw = _as_float(_hashed(facts, facts.last_round))
     rank = jnp.where(staleness > threshold, jnp.inf, jnp.where(staleness == threshold, draw, 0.0))
     return _highest(jnp.where(available, rank, -1.0), facts.cohort_size)
 
 
 def uniform(available: jax.Array, facts: RoundFacts) -> Cohort:
     """Return K of the available clients, every subset equally likely, by a hash of (seed, id, round)."""
-    return _highest(jnp.where(available, _random_ranks(facts, facts.round), -1.0), facts.cohort_size)
+    draw = _hashed(facts, facts.round)
+    if _counts():
+        return _count_highest(available.astype(jnp.int32), draw, facts.cohort_size)
+    return _highest(jnp.where(available, _as_float(draw), -1.0), facts.cohort_size)
 
 
-def _random_ranks(facts: RoundFacts, when: jax.Array) -> jax.Array:
-    """Return a positive normal float for each client, in random order."""
-    hashed = bits(facts.seed, Purpose.SELECTION, facts.ids, when)
-    return lax.bitcast_convert_type((hashed >> 2) + jnp.uint32(0x00800000), jnp.float32)
+def _hashed(facts: RoundFacts, when: jax.Array) -> jax.Array:
+    """Return 30 random bits for each client."""
+    return bits(facts.seed, Purpose.SELECTION, facts.ids, when) >> 2
+
+
+def _as_float(hashed: jax.Array) -> jax.Array:
+    """Return positive normal floats in the order of the hashed bits."""
+    return lax.bitcast_convert_type(hashed + jnp.uint32(0x00800000), jnp.float32)
 
 
 def _highest(rank: jax.Array, cohort_size: int) -> Cohort:
     highest, clients = lax.top_k(rank, cohort_size)
     return Cohort(clients, highest >= 0)
+
+
+def _counts() -> bool:
+    return jax.default_backend() != "cpu"
+
+
+def _count_highest(first: jax.Array, second: jax.Array, cohort_size: int) -> Cohort:
+    """Return the clients that are highest by `first`, then by `second`, then by the lowest position.
+
+    Args:
+        first: int32 [N], 0 for clients that must not be selected and positive for all others.
+        second: uint32 [N].
+        cohort_size: K.
+    """
+    clients = _highest_positions(first, second, cohort_size)
+    return Cohort(clients, first[clients] > 0)
+
+
+def _highest_positions(first: jax.Array, second: jax.Array, count: int) -> jax.Array:
+    """Return the positions [count] of the highest entries.
+
+    All of them lie in the `count` groups whose own highest entries are the highest, so that only the entries of these
+    groups must be compared with each other.
+    """
+    size = first.shape[0]
+    positions = jnp.arange(size, dtype=jnp.int32)
+    if size > MAX_COUNTED and count * GROUP < size:
+        spare = -size % GROUP
+        groups = [jnp.pad(part, (0, spare)).reshape(-1, GROUP) for part in (first, second)]
+        highest_first = jnp.max(groups[0], axis=1)
+        highest_second = jnp.max(jnp.where(groups[0] == highest_first[:, None], groups[1], 0), axis=1)
+        chosen = _highest_positions(highest_first, highest_second, count)
+        positions = (chosen[:, None] * GROUP + jnp.arange(GROUP, dtype=jnp.int32)).reshape(-1)
+        inside = positions < size
+        first, second = (jnp.where(inside, part[positions], 0) for part in (first, second))
+        first = jnp.where(inside, first, -1)
+
+    def above(part: jax.Array) -> jax.Array:
+        return part[None, :] > part[:, None]
+
+    def equal(part: jax.Array) -> jax.Array:
+        return part[None, :] == part[:, None]
+
+    higher = above(first) | (equal(first) & (above(second) | (equal(second) & above(-positions))))
+    rank = jnp.sum(higher, axis=1, dtype=jnp.int32)
+    return jnp.zeros(count, jnp.int32).at[rank].set(positions, mode="drop", unique_indices=True)

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fedlatest.data.features import Pixels, Words
-from fedlatest.kernels.native_library import Kernel
+from fedlatest.kernels import dense_pallas
+from fedlatest.kernels.native_library import Kernel, is_usable
 from fedlatest.kernels.training_native import dense_kernel, lstm_kernel, train
 from fedlatest.models.base import Loss, Params, sigmoid_cross_entropy, softmax_cross_entropy
 
@@ -29,7 +30,11 @@ class LocalSteps(NamedTuple):
     offset: Params | None  # a tree like the model
     rows: jax.Array  # [steps, batch] the samples of each batch
     rates: jax.Array  # [steps]
-    pulls: jax.Array  # [steps]
+    pulls: jax.Array | None  # [steps]; None for zeros
+
+
+Train = Callable[[Samples, LocalSteps], Params]
+"""Returns the model of one client after its local steps; under vmap, of all clients in one call."""
 
 
 class NativeTraining(NamedTuple):
@@ -38,48 +43,39 @@ class NativeTraining(NamedTuple):
     Args:
         apply: The `apply` of the model that the kernel trains; a model with another one is not trained by the kernel.
         loss: The loss whose gradient the kernel computes.
-        kernel: (features, batch_size, num_steps) -> the kernel for such samples, or None if there is none.
-        train: (kernel, samples, steps) -> the model of one client after its local steps; under vmap, of all clients.
+        choose: (features, batch_size, num_steps) -> the function that trains on such samples on the device that JAX
+            uses, or None if there is no usable kernel.
     """
 
     apply: Apply
     loss: Loss
-    kernel: Callable[[Any, int, int], Kernel | None]
-    train: Callable[[Kernel, Samples, LocalSteps], Params]
+    choose: Callable[[Any, int, int], Train | None]
 
 
 def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes: int) -> NativeTraining:
     """Return how `logistic` (no hidden units) and `mlp` are trained."""
 
-    def kernel(features: Any, batch_size: int, num_steps: int) -> Kernel | None:
-        array = features.levels if isinstance(features, Pixels) else features
-        if getattr(array, "shape", ())[1:] != (num_features,):
+    def choose(features: Any, batch_size: int, num_steps: int) -> Train | None:
+        array, is_bytes = _levels(features), isinstance(features, Pixels)
+        if getattr(array, "shape", ())[1:] != (num_features,) or not (is_bytes or array.dtype == jnp.float32):
             return None
-        if not isinstance(features, Pixels) and array.dtype != jnp.float32:
-            return None
-        return dense_kernel(
-            num_inputs=num_features,
-            hidden=hidden,
-            num_outputs=num_classes,
-            batch_size=batch_size,
-            num_steps=num_steps,
-            is_bytes=isinstance(features, Pixels),
-        )
+        if jax.default_backend() == "gpu":
+            usable = not hidden and dense_pallas.is_usable(num_features, num_classes)
+            return _train_in_pallas if usable else None
+        sizes = {"num_inputs": num_features, "hidden": hidden, "num_outputs": num_classes}
+        kernel = dense_kernel(**sizes, batch_size=batch_size, num_steps=num_steps, is_bytes=is_bytes)
+        return _train_in_c(kernel, lambda samples: (_levels(samples.features), samples.labels))
 
-    def train(kernel: Kernel, samples: Samples, steps: LocalSteps) -> Params:
-        features = samples.features.levels if isinstance(samples.features, Pixels) else samples.features
-        return _train(kernel, (features, samples.labels), steps)
-
-    return NativeTraining(apply, softmax_cross_entropy, kernel, train)
+    return NativeTraining(apply, softmax_cross_entropy, choose)
 
 
 def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTraining:
     """Return how `lstm` is trained on texts that are stored as numbers of words."""
 
-    def kernel(features: Any, batch_size: int, num_steps: int) -> Kernel | None:
+    def choose(features: Any, batch_size: int, num_steps: int) -> Train | None:
         if not isinstance(features, Words):
             return None
-        return lstm_kernel(
+        kernel = lstm_kernel(
             num_inputs=num_features,
             hidden=hidden,
             batch_size=batch_size,
@@ -87,13 +83,34 @@ def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTrai
             num_words=features.ids.shape[1],
             id_bytes=min(4, features.ids.dtype.itemsize),
         )
+        return _train_in_c(kernel, _texts)
 
-    def train(kernel: Kernel, samples: Samples, steps: LocalSteps) -> Params:
-        texts = samples.features
-        return _train(kernel, (texts.ids, jnp.asarray(texts.lengths, jnp.int32), samples.labels, samples.table), steps)
-
-    return NativeTraining(apply, sigmoid_cross_entropy, kernel, train)
+    return NativeTraining(apply, sigmoid_cross_entropy, choose)
 
 
-def _train(kernel: Kernel, samples: tuple[Any, ...], steps: LocalSteps) -> Params:
-    return train(kernel, steps.start, steps.offset, samples, steps.rows, steps.rates, steps.pulls)
+def _levels(features: Any) -> Any:
+    return features.levels if isinstance(features, Pixels) else features
+
+
+def _texts(samples: Samples) -> tuple[Any, ...]:
+    texts = samples.features
+    return texts.ids, jnp.asarray(texts.lengths, jnp.int32), samples.labels, samples.table
+
+
+def _train_in_c(kernel: Kernel, arrays: Callable[[Samples], tuple[Any, ...]]) -> Train | None:
+    if jax.default_backend() != "cpu" or not is_usable(kernel):
+        return None
+
+    def run(samples: Samples, steps: LocalSteps) -> Params:
+        return train(
+            kernel, steps.start, steps.offset, arrays(samples), steps.rows, steps.rates,
+            jnp.zeros_like(steps.rates) if steps.pulls is None else steps.pulls,
+        )  # fmt: skip
+
+    return run
+
+
+def _train_in_pallas(samples: Samples, steps: LocalSteps) -> Params:
+    return dense_pallas.train(
+        steps.start, steps.offset, _levels(samples.features), samples.labels, steps.rows, steps.rates, steps.pulls
+    )

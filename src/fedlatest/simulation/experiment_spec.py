@@ -17,7 +17,6 @@ from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
-from fedlatest.kernels.native_library import is_usable
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
@@ -99,7 +98,7 @@ class ExperimentSpec:
             schedule=self.learning_rate if callable(self.learning_rate) else None,
             client_optimizer=self.client_optimizer,
             native_training=native,
-            skip_empty_chunks=jax.default_backend() == "cpu",
+            branches=jax.default_backend() == "cpu",
         )
 
     def trials(self) -> list[Trial]:
@@ -218,7 +217,7 @@ def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
 def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
     """Return how kernels train the model, if they can do so with this spec's algorithm, loss and samples."""
     native: NativeTraining | None = spec.model.native_training
-    if native is None or jax.default_backend() != "cpu" or spec.client_optimizer is not None or spec.algorithm.pooled:
+    if native is None or spec.client_optimizer is not None or spec.algorithm.pooled:
         return None
     if spec.model.apply is not native.apply or spec.loss != native.loss:
         return None
@@ -226,8 +225,8 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
         return None
     if not isinstance(spec.algorithm.direction, Direction):
         return None
-    kernel = native.kernel(spec.federation.features, spec.batch_size, spec.num_local_steps)
-    return native if kernel is not None and is_usable(kernel) else None
+    train = native.choose(spec.federation.features, spec.batch_size, spec.num_local_steps)
+    return None if train is None else native
 
 
 def _clients_at_once(model: Model, cohort_size: int, is_native: bool) -> int:

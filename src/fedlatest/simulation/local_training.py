@@ -10,7 +10,6 @@ from jax import lax
 
 from fedlatest.algorithms.base import Algorithm, ClientFacts, ClientState, Direction, Params
 from fedlatest.data import Federation
-from fedlatest.kernels.native_library import is_usable
 from fedlatest.models.native_training import LocalSteps, NativeTraining, Samples
 from fedlatest.simulation.storage import compact, expand
 from fedlatest.streams import Purpose, bits, permute
@@ -90,12 +89,10 @@ def train_locally(
         native: How kernels train the model, if they can do so with this algorithm, loss and optimizer.
     """
     start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
-    if native is not None:
-        kernel = native.kernel(data.features, rows.shape[1], rows.shape[0])
-        if kernel is not None and is_usable(kernel):
-            samples = Samples(data.features, data.labels, data.table)
-            steps = _declared_steps(algorithm.direction, start, broadcast, client, rows, facts)
-            return native.train(kernel, samples, steps)
+    train = None if native is None else native.choose(data.features, rows.shape[1], rows.shape[0])
+    if train is not None:
+        steps = _declared_steps(algorithm.direction, start, broadcast, client, rows, facts)
+        return train(Samples(data.features, data.labels, data.table), steps)
     direction = _direction_function(algorithm, start, broadcast, client, facts)
 
     def step(carry: tuple[Params, Any], at: tuple[jax.Array, jax.Array]) -> tuple[tuple[Params, Any], None]:
@@ -120,9 +117,7 @@ def _declared_steps(
     """Return the steps of a declared `Direction` with the learning rate multiplied into every term."""
     rate = jnp.float32(facts.learning_rate)
 
-    def at_every_step(term: Callable[[ClientFacts], Any] | None, default: float) -> jax.Array:
-        if term is None:
-            return jnp.full(len(rows), default, jnp.float32) * rate
+    def at_every_step(term: Callable[[ClientFacts], Any]) -> jax.Array:
         numbers = jnp.arange(len(rows), dtype=jnp.int32)
         values = jax.vmap(lambda number: jnp.float32(term(facts._replace(step=number))))(numbers)
         return values * rate
@@ -132,8 +127,8 @@ def _declared_steps(
         start=start,
         offset=None if offset is None else jax.tree.map(lambda leaf: jnp.float32(rate * leaf), offset),
         rows=rows,
-        rates=at_every_step(direction.scale, 1.0),
-        pulls=at_every_step(direction.pull, 0.0),
+        rates=jnp.full(len(rows), rate) if direction.scale is None else at_every_step(direction.scale),
+        pulls=None if direction.pull is None else at_every_step(direction.pull),
     )
 
 

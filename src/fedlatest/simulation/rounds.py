@@ -62,15 +62,16 @@ class Program:
     """round -> factor of the trial's learning rate."""
     client_optimizer: optax.GradientTransformation | None = None
     native_training: NativeTraining | None = None
-    skip_empty_chunks: bool = True
-    """Do not train chunks after the last client of the cohort; costly where trials are batched."""
+    branches: bool = True
+    """Branch on computed values: do not train chunks after the last client of the cohort, and search the client that
+    is not finite only if there is one. Branches are cheap on a CPU and costly on an accelerator."""
 
     @cached_property
     def identity(self) -> ByValue:
         """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
-        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.skip_empty_chunks)
+        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches)
         return ByValue((code, self.loss, sizes, self.schedule, self.client_optimizer, self.native_training))
 
     def __eq__(self, other: object) -> bool:
@@ -265,7 +266,12 @@ def _train_cohort(
         totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
         totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
         uploads = (new.fresh, new.remembered)
-        not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
+        if program.branches:
+            not_finite = lax.cond(
+                _finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads)
+            )
+        else:
+            not_finite = ~jax.vmap(_finite)(uploads)
         return CohortSums(clients, *totals), slots.mask & not_finite
 
     nothing = _zero_contribution(algorithm, train, state.clients)
@@ -303,7 +309,7 @@ def _in_chunks(
         return sums, not_finite.at[number].set(found)
 
     sums, not_finite = lax.fori_loop(
-        0, num_needed if program.skip_empty_chunks else num_chunks, body, (sums, jnp.zeros_like(chunks.mask))
+        0, num_needed if program.branches else num_chunks, body, (sums, jnp.zeros_like(chunks.mask))
     )
     return sums, not_finite.reshape(-1)[:size]
 
