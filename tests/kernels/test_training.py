@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from fedlatest.algorithms import fedavg
 from fedlatest.algorithms.base import ClientFacts, ClientState, Direction, ModelOnly
 from fedlatest.data.features import Pixels, Words
-from fedlatest.kernels import native_library
+from fedlatest.kernels import dense_pallas, native_library
 from fedlatest.models import Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.simulation.local_training import DeviceData, train_locally
 from tests.kernels.recurrence_backends import needs_compiler
@@ -163,3 +164,24 @@ def test_the_kernel_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = MODELS["logistic"]
     trained(model, data, Direction(), steps=1, batch=1, native=True)
     assert called == ["dense.c"]
+
+
+@pytest.mark.parametrize("direction", ["plain", "all"])
+@pytest.mark.parametrize("name", ["logistic", "logistic on bytes"])
+def test_the_kernel_for_gpus_takes_the_same_steps(name: str, direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the Pallas interpreter, which needs no GPU."""
+    model, data = MODELS[name]
+    plain = trained(model, data, DIRECTIONS[direction], steps=3, batch=2, native=False)
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr(dense_pallas, "train", partial(dense_pallas.train, interpret=True))
+    found = trained(model, data, DIRECTIONS[direction], steps=3, batch=2, native=True)
+    for left, right in zip(jax.tree.leaves(plain), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(right, left, rtol=2e-5, atol=2e-6)
+
+
+def test_large_models_are_left_to_xla_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    for num_features, usable in ((784, True), (3072, False)):
+        model = logistic(num_features=num_features, num_classes=10)
+        features = np.zeros((2, num_features), np.float32)
+        assert (model.native_training.choose(features, 5, 10) is not None) == usable

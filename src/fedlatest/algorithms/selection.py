@@ -69,6 +69,11 @@ def _count_highest(first: jax.Array, second: jax.Array, cohort_size: int) -> Coh
     return Cohort(clients, first[clients] > 0)
 
 
+def _higher(left: tuple[jax.Array, ...], right: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    takes_right = (right[0] > left[0]) | ((right[0] == left[0]) & (right[1] > left[1]))
+    return tuple(jnp.where(takes_right, y, x) for x, y in zip(left, right, strict=True))
+
+
 def _highest_positions(first: jax.Array, second: jax.Array, count: int) -> jax.Array:
     """Return the positions [count] of the highest entries.
 
@@ -79,10 +84,9 @@ def _highest_positions(first: jax.Array, second: jax.Array, count: int) -> jax.A
     positions = jnp.arange(size, dtype=jnp.int32)
     if size > MAX_COUNTED and count * GROUP < size:
         spare = -size % GROUP
-        groups = [jnp.pad(part, (0, spare)).reshape(-1, GROUP) for part in (first, second)]
-        highest_first = jnp.max(groups[0], axis=1)
-        highest_second = jnp.max(jnp.where(groups[0] == highest_first[:, None], groups[1], 0), axis=1)
-        chosen = _highest_positions(highest_first, highest_second, count)
+        groups = tuple(jnp.pad(part, (0, spare)).reshape(-1, GROUP) for part in (first, second))
+        highest = lax.reduce(groups, (jnp.int32(-1), jnp.uint32(0)), _higher, (1,))
+        chosen = _highest_positions(highest[0], highest[1], count)
         positions = (chosen[:, None] * GROUP + jnp.arange(GROUP, dtype=jnp.int32)).reshape(-1)
         inside = positions < size
         first, second = (jnp.where(inside, part[positions], 0) for part in (first, second))

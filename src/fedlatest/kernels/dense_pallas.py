@@ -3,7 +3,7 @@
 All local steps of a cohort are one launch. XLA alone needs several launches per step, whose overhead exceeds the work.
 """
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -70,38 +70,63 @@ def _kernel(*refs: Any, has_offset: bool, has_pull: bool) -> None:
     weight_out, bias_out = remaining[-2:]
     num_outputs, num_inputs = start_weight.shape
     num_steps, batch_size = rows.shape
-    outputs = jnp.arange(pl.next_power_of_2(num_outputs))
     inputs = jnp.arange(pl.next_power_of_2(num_inputs))
-    inside = (outputs[:, None] < num_outputs) & (inputs[None, :] < num_inputs)
+    real = inputs < num_inputs
+    tiles = [first + jnp.arange(size) for first, size in _tiles(num_outputs)]
 
-    def load_model(weight: Any, bias: Any) -> tuple[jax.Array, jax.Array]:
-        whole = triton.load(weight.at[outputs[:, None], inputs[None, :]], mask=inside, other=0.0)
-        return whole, triton.load(bias.at[outputs], mask=outputs < num_outputs, other=0.0)
+    def load_model(weight: Any, bias: Any) -> list[jax.Array]:
+        weights = [
+            triton.load(weight.at[tile[:, None], inputs[None, :]], mask=real[None, :], other=0.0) for tile in tiles
+        ]
+        return [*weights, *(bias[tile] for tile in tiles)]
 
-    def load_sample(row: jax.Array) -> jax.Array:
-        sample = triton.load(features.at[row, inputs], mask=inputs < num_inputs, other=0)
-        return sample.astype(jnp.float32) * STEP if features.dtype == jnp.uint8 else sample
+    def load_batch(number: jax.Array) -> list[jax.Array]:
+        return [triton.load(features.at[rows[number, s], inputs], mask=real, other=0) for s in range(batch_size)]
 
-    def step(number: jax.Array, model: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        weight, bias = model
+    def values(sample: jax.Array) -> jax.Array:
+        return (sample.astype(jnp.float32) * STEP if features.dtype == jnp.uint8 else sample)[None, :]
+
+    def gradient_of(model: list[jax.Array], sample: jax.Array, label: jax.Array) -> list[jax.Array]:
+        """Return softmax(logits) - one_hot(label)."""
+        weights, biases = model[: len(tiles)], model[len(tiles) :]
+        logits = [jnp.sum(w * values(sample), axis=1) + b for w, b in zip(weights, biases, strict=True)]
+        largest = reduce(jnp.maximum, [jnp.max(part) for part in logits])
+        powers = [jnp.exp(part - largest) for part in logits]
+        total = reduce(jnp.add, [jnp.sum(part) for part in powers])
+        return [part / total - (tile == label) for part, tile in zip(powers, tiles, strict=True)]
+
+    def step(number: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        model, batch = carry
+        following = load_batch(jnp.minimum(number + 1, num_steps - 1))  # read while this batch is processed
         factor = rates[number] / batch_size
-        samples = [rows[number, sample] for sample in range(batch_size)]
-        gradients = []
-        for row in samples:
-            logits = jnp.sum(weight * load_sample(row)[None, :], axis=1) + bias
-            logits = jnp.where(outputs < num_outputs, logits, -jnp.inf)
-            powers = jnp.exp(logits - jnp.max(logits))
-            gradients.append(factor * (powers / jnp.sum(powers) - (outputs == labels[row])))
+        gradients = [gradient_of(model, sample, labels[rows[number, s]]) for s, sample in enumerate(batch)]
         if pulls is not None:
             first = load_model(start_weight, start_bias)
-            weight, bias = (x - pulls[number] * (x - x0) for x, x0 in zip((weight, bias), first, strict=True))
+            model = [x - pulls[number] * (x - x0) for x, x0 in zip(model, first, strict=True)]
         if offsets is not None:
-            weight, bias = (x - d for x, d in zip((weight, bias), load_model(*offsets), strict=True))
-        for row, gradient in zip(samples, gradients, strict=True):
-            weight = weight - gradient[:, None] * load_sample(row)[None, :]
-            bias = bias - gradient
-        return weight, bias
+            model = [x - d for x, d in zip(model, load_model(*offsets), strict=True)]
+        for sample, gradient in zip(batch, gradients, strict=True):
+            slopes = [factor * part for part in gradient]
+            changes = [*(part[:, None] * values(sample) for part in slopes), *slopes]
+            model = [x - change for x, change in zip(model, changes, strict=True)]
+        return model, following
 
-    weight, bias = lax.fori_loop(0, num_steps, step, load_model(start_weight, start_bias))
-    triton.store(weight_out.at[outputs[:, None], inputs[None, :]], weight, mask=inside)
-    triton.store(bias_out.at[outputs], bias, mask=outputs < num_outputs)
+    first_batch = load_batch(jnp.int32(0))
+    model, _ = lax.fori_loop(0, num_steps, step, (load_model(start_weight, start_bias), first_batch))
+    for tile, weight, bias in zip(tiles, model[: len(tiles)], model[len(tiles) :], strict=True):
+        triton.store(weight_out.at[tile[:, None], inputs[None, :]], weight, mask=real[None, :])
+        bias_out[tile] = bias
+
+
+def _tiles(size: int) -> list[tuple[int, int]]:
+    """Return (first, length) of parts whose lengths are powers of two.
+
+    >>> _tiles(10)
+    [(0, 8), (8, 2)]
+    """
+    parts, first = [], 0
+    for power in reversed(range(size.bit_length())):
+        if size >> power & 1:
+            parts.append((first, 1 << power))
+            first += 1 << power
+    return parts
