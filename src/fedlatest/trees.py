@@ -36,7 +36,11 @@ def from_named_leaves(arrays: Mapping[str, np.ndarray[Any, Any]], like: Any, *, 
 
 def checked(arrays: Mapping[str, np.ndarray[Any, Any]], name: str, like: Any, *, source: Path) -> np.ndarray[Any, Any]:
     """Return the array of a name; raise RunFolderError if it is missing or has another shape or type than `like`."""
-    found = arrays.get(name)
+    return check_array(arrays.get(name), name, like, source=source)
+
+
+def check_array(found: np.ndarray[Any, Any] | None, name: str, like: Any, *, source: Path) -> np.ndarray[Any, Any]:
+    """Return an array that was read; raise RunFolderError if it is None or has another shape or type than `like`."""
     if found is None or found.shape != like.shape or found.dtype != like.dtype:
         seen = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
         raise RunFolderError(f"{source}: holds {seen} for {name}, expected {like.dtype}{list(like.shape)}")

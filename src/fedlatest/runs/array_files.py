@@ -5,6 +5,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
     Args:
         path: The file.
         arrays: An array, or a list of arrays that are joined along their first axis, by name. Anything with `shape`,
-            `dtype` and a conversion to NumPy will do; it is converted when its turn comes.
+            `dtype` and a conversion to NumPy will do; it is converted when its turn comes. If it has a method
+            `blocks`, this is called instead and yields the array in parts that fit into memory, in order.
         metadata: Texts by name.
     """
     parts = {name: list(value) if isinstance(value, list) else [value] for name, value in arrays.items()}
@@ -54,9 +56,10 @@ def _write_safetensors(path: Path, parts: Mapping[str, list[Any]], metadata: dic
         file.write(text)
         for name in order:
             for part in parts[name]:
-                array = np.ascontiguousarray(part)
-                little = array if sys.byteorder == "little" else array.byteswap()
-                file.write(little.reshape(-1).view(np.uint8).data)
+                for block in part.blocks() if hasattr(part, "blocks") else (part,):
+                    array = np.ascontiguousarray(block)
+                    little = array if sys.byteorder == "little" else array.byteswap()
+                    file.write(little.reshape(-1).view(np.uint8).data)
 
 
 class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
@@ -81,6 +84,33 @@ class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
             return self._file.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise RunFolderError(f"{self.path}: cannot be read ({error})") from error
+
+    def mapped(self, name: str) -> np.ndarray[Any, Any] | None:
+        """Return an array as a view of the file, of which only the parts that are used are read; None if missing."""
+        if name not in self._names:
+            return None
+        entry, start = self._header[0][name], self._header[1]
+        if entry["dtype"] == "BF16":
+            import ml_dtypes  # registers the type with NumPy
+
+            dtype = np.dtype(ml_dtypes.bfloat16)
+        else:
+            dtype = np.dtype(next(name for name, code in SAFETENSORS_TYPES.items() if code == entry["dtype"]))
+        begin, end = entry["data_offsets"]
+        if begin == end:
+            return np.zeros(entry["shape"], dtype)
+        try:
+            view = np.memmap(self.path, np.uint8, mode="r", offset=start + begin, shape=(end - begin,))
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be read ({error})") from error
+        return np.asarray(view).view(dtype.newbyteorder("<")).reshape(entry["shape"])
+
+    @cached_property
+    def _header(self) -> tuple[dict[str, Any], int]:
+        """The header, whose validity was checked when the file was opened, and where the arrays begin."""
+        with self.path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            return json.loads(file.read(size)), 8 + size
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -1,7 +1,8 @@
-"""The states of all clients, one row per client, and how a round reads and replaces the rows of its cohort.
+"""The states of the clients, one row per client, and how a round reads and replaces the rows of its cohort.
 
-`rounds.py` accesses the rows [N, ...] only through these functions. Slots that are not real are masked; positions
-beyond the last row are read as the last row, and writes to them are dropped.
+`rounds.py` accesses the rows only through these functions. A client's row is found by its number, which is the
+client's position where every client has a row [N, ...], see `row_storage.py`. Slots that are not real are masked;
+numbers beyond the last row are read as the last row, and writes to them are dropped.
 """
 
 from typing import Any
@@ -12,16 +13,17 @@ from jax import lax
 
 from fedlatest.algorithms.base import ClientState, Cohort, Parts
 from fedlatest.kernels import rows_native
+from fedlatest.simulation.row_storage import total_type
 
 
-def make_rows(one: ClientState, num_clients: int) -> ClientState:
+def make_rows(one: ClientState, num_rows: int) -> ClientState:
     """Return the rows of clients that all have the same state."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_clients, *jnp.shape(leaf))), one)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), one)
 
 
-def read_rows(rows: ClientState, positions: jax.Array) -> ClientState:
-    """Return the states [K, ...] of the clients at some positions."""
-    return jax.tree.map(lambda leaf: leaf[positions], rows)
+def read_rows(rows: ClientState, numbers: jax.Array, like: ClientState) -> ClientState:
+    """Return some clients' states [K, ...], in the types of `like`, the state of one client."""
+    return jax.tree.map(lambda leaf, one: leaf[numbers].astype(one.dtype), rows, like)
 
 
 def replace_rows(
@@ -30,14 +32,15 @@ def replace_rows(
     """Replace the rows of the real slots.
 
     Args:
-        rows: The states of all clients.
-        slots: The positions of the clients, and which slots are real.
+        rows: The states of the clients, as they are stored.
+        slots: The numbers of the clients' rows, and which slots are real.
         old: Their states, as `read_rows` returned them.
         new: Their new states; without private parts these stay unchanged.
         delta: The sum of differences so far.
 
     Returns:
-        The states of all clients, and `delta` plus the differences of the slots' remembered parts.
+        The rows, and `delta` plus the differences of the slots' remembered parts. These are the differences of what is
+        stored, after rounding to its type: a sum of them stays the sum of all rows.
     """
     after = replace_private(rows, slots, old, new.private)
     if rows_native.is_usable((rows.remembered, new.remembered)):
@@ -46,12 +49,37 @@ def replace_rows(
         replaced = [rows_native.replace_rows(*part, slots.clients, slots.mask) for part in parts]
         remembered, delta = (jax.tree.unflatten(structure, column) for column in zip(*replaced, strict=True))
         return after._replace(remembered=remembered), delta
-    change = jax.tree.map(lambda x, y: (x - y).astype(y.dtype), new.remembered, old.remembered)
-    change = _masked(slots.mask, change)
+    changes = jax.tree.map(_stored_change, rows.remembered, old.remembered, new.remembered)
+    change = _masked(slots.mask, changes)
     remembered = jax.tree.map(
-        lambda leaf, delta: leaf.at[slots.clients].add(delta, unique_indices=True), rows.remembered, change
-    )
+        lambda leaf, before, after, delta: _replace_leaf(leaf, slots, before, after, delta),
+        rows.remembered, old.remembered, new.remembered, change,
+    )  # fmt: skip
     return after._replace(remembered=remembered), accumulate(delta, sum_rows(change))
+
+
+def as_stored(rows: ClientState, remembered: Parts) -> Parts:
+    """Return remembered parts in the types of the rows."""
+    return jax.tree.map(lambda leaf, part: part.astype(leaf.dtype), rows.remembered, remembered)
+
+
+def _stored_change(leaf: jax.Array, old: jax.Array, new: jax.Array) -> jax.Array:
+    if not _is_rounded(leaf, old):
+        return (new - old).astype(old.dtype)
+    dtype = total_type(old.dtype)
+    return new.astype(leaf.dtype).astype(dtype) - old.astype(dtype)
+
+
+def _replace_leaf(leaf: jax.Array, slots: Cohort, old: jax.Array, new: jax.Array, change: jax.Array) -> jax.Array:
+    if not _is_rounded(leaf, old):
+        return leaf.at[slots.clients].add(change, unique_indices=True)
+    kept = jnp.where(_column(slots.mask, new), new.astype(leaf.dtype), old.astype(leaf.dtype))
+    return leaf.at[slots.clients].set(kept, unique_indices=True)
+
+
+def _is_rounded(leaf: jax.Array, old: jax.Array) -> bool:
+    """Return whether a row is narrower than the type that its sum is kept in."""
+    return bool(leaf.dtype != total_type(old.dtype))
 
 
 def replace_private(rows: ClientState, slots: Cohort, old: ClientState, new: Parts) -> ClientState:
@@ -63,9 +91,19 @@ def replace_private(rows: ClientState, slots: Cohort, old: ClientState, new: Par
     return rows._replace(private=private)
 
 
-def mean_of_remembered(rows: ClientState) -> Parts:
-    """Return the mean over all clients of their remembered parts."""
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), rows.remembered)
+def mean_of_remembered(rows: ClientState, like: Parts, num_clients: int) -> Parts:
+    """Return the mean over all clients of their remembered parts, in the types of `like`.
+
+    Where there are fewer rows than clients, the others have the state of the last row (see `row_storage.find_rows`).
+    """
+
+    def mean(leaf: jax.Array, total: jax.Array) -> jax.Array:
+        if leaf.shape[0] == num_clients:
+            return jnp.mean(leaf, axis=0, dtype=total.dtype)
+        others = (num_clients - leaf.shape[0]) * leaf[-1].astype(total.dtype)
+        return (jnp.sum(leaf, axis=0, dtype=total.dtype) + others) / num_clients
+
+    return jax.tree.map(mean, rows.remembered, like)
 
 
 def _masked(mask: jax.Array, tree: Any) -> Any:

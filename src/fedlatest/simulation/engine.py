@@ -4,7 +4,8 @@ All programs are compiled by the module-level `jax.jit` functions below, whose s
 an engine with equal shapes and functions compiles nothing, and a later process finds the program on disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,30 +14,41 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlatest.algorithms.base import ClientState
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
+from fedlatest.simulation.checkpoints import named_parts, restore_states
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.experiment_spec import ExperimentSpec
+from fedlatest.simulation.host_rows import HostRows
 from fedlatest.simulation.local_training import DeviceData, put_on_device
-from fedlatest.simulation.memory import available_bytes, nbytes
+from fedlatest.simulation.memory import nbytes
+from fedlatest.simulation.memory_needs import MemoryNeeds, RunSize, memory_room
 from fedlatest.simulation.rounds import (
     INVALID_COHORT,
     MODEL_NOT_FINITE,
     Program,
     Record,
+    Selection,
     State,
     Trial,
     average_error,
+    finish_round,
+    initial_client,
     initial_state,
     note_final_model,
     run_block,
+    select_cohort,
 )
+from fedlatest.simulation.row_storage import RowStorage
 from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
-from fedlatest.trees import checked, named_leaves
+
+MOST_AVERAGED_BYTES = 4 * 2**30  # of rows in host memory or on disk that are averaged at every evaluation
+WITHOUT_OPTIONS = "use fewer clients, fewer seeds or a smaller model"
 
 
 class TrialBatch(NamedTuple):
@@ -52,28 +64,7 @@ class Measured(NamedTuple):
 
     train: Score
     test: Score
-    average_error: Any  # None for an algorithm that remembers nothing
-
-
-class ArrayPart(NamedTuple):
-    """Rows first .. last - 1 of an array on the device, fetched when they are converted to NumPy."""
-
-    array: jax.Array
-    first: int
-    last: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the part."""
-        return (self.last - self.first, *self.array.shape[1:])
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the array."""
-        return self.array.dtype
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        return np.asarray(self.array, dtype)[self.first : self.last]
+    average_error: Any  # None for an algorithm that remembers nothing, and where it would take too long
 
 
 class Engine:
@@ -81,6 +72,9 @@ class Engine:
 
     Trials are ordered by spec, then seed. On an accelerator they run side by side in one program. On a CPU each is a
     batch of one and they take turns: there, the products of small models are slower when batched.
+
+    Where the specs leave open how the clients' states are stored, there is a row for every client if these fit into
+    memory, and otherwise rows for clients that have taken part; `notes` then says so.
 
     Args:
         specs: Experiments with equal `batch_key`.
@@ -101,19 +95,29 @@ class Engine:
         trials = [trial for spec in specs for trial in spec.trials()]
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
         self.batches = _batches(trials)
-        self.program = first.program(clients_at_once)
+        self.program = first.program(clients_at_once, num_trials=self.batches[0].size)
         self._init, self._scoring = ByValue(first.model.init), ByValue((first.model.apply, first.loss))
         self.federation = first.executed.federation
         self.data, self.test = _device_data(self.federation)
         self.num_labels = self.federation.num_labels if self.federation.has_classes else 0
+        self._spec = first
+        self.notes: list[str] = []
+        if first.client_rows == "auto" and not self.needs.fits(memory_room()):
+            self._store_seen_rows(clients_at_once)
 
     def start(self) -> list[State]:
         """Return the states before round 0, one per batch; each seed has its own initial model."""
-        states = []
-        for batch in self.batches:
-            models = [_initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
-            states.append(_start(models, program=self.program, num_clients=self.federation.num_clients))
-        return states
+        return [self._start_batch(batch) for batch in self.batches]
+
+    def _start_batch(self, batch: TrialBatch) -> State:
+        models = [_initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
+        num_clients, storage = self.federation.num_clients, self.program.storage
+        state = _start(models, program=self.program, num_clients=num_clients)
+        if storage.on_device:
+            return state
+        clients = _start_clients(models, program=self.program)
+        rows = HostRows(clients, rows=storage.rows, num_clients=num_clients, capacity=storage.capacity)
+        return state._replace(clients=rows)
 
     def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
         """Run rounds and return the new states and the records, NumPy arrays [trials, rounds, ...].
@@ -128,8 +132,11 @@ class Engine:
 
     def _advance_batch(self, batch: TrialBatch, state: State, num_rounds: int) -> tuple[State, Record]:
         algorithm = self.program.algorithm
+        if self.program.storage.rows != "all" and int(state.round[0]) + num_rounds > self._spec.rounds:
+            raise ValueError(f"the rows suffice for {self._spec.rounds} rounds, the number of rounds of the spec")
+        advance = _advance if self.program.storage.on_device else _advance_from_host
         try:
-            return _advance(
+            return advance(
                 self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
                 shared_availability=batch.shared_availability,
             )  # fmt: skip
@@ -141,14 +148,32 @@ class Engine:
                 f"{(str(error).splitlines() or [''])[0]}); docs/algorithms.md says what its functions must return"
             ) from error
 
-    def measure(self, states: Sequence[State]) -> Measured:
-        """Return the scores on the full training and test sets, and the error of the average of remembered parts."""
-        parts = [
-            _measure(self.data, self.test, state, functions=self._scoring, num_labels=self.num_labels)
-            for state in states
-        ]
-        measured = _fetch(parts)
-        return measured if states[0].total else measured._replace(average_error=None)
+    def measure(self, states: Sequence[State], *, last: bool = True) -> Measured:
+        """Return the scores on the full training and test sets, and the error of the average of remembered parts.
+
+        The error requires all rows. Where these are many and not on an accelerator, it is measured only if `last`.
+        """
+        storage, with_error = self.program.storage, bool(states[0].total) and (last or self._averages_quickly)
+        parts = []
+        for state in states:
+            rows = state.clients
+            if isinstance(rows, HostRows):
+                state = state._replace(clients=ClientState())
+            measured = _measure(
+                self.data, self.test, state, functions=self._scoring, num_labels=self.num_labels,
+                with_error=with_error and storage.on_device,
+            )  # fmt: skip
+            if with_error and isinstance(rows, HostRows):
+                measured = measured._replace(average_error=_host_average_error(state, rows))
+            parts.append(measured)
+        return _fetch(parts)
+
+    @property
+    def _averages_quickly(self) -> bool:
+        """Whether the mean over all rows can be taken at every evaluation."""
+        if self.program.storage.on_device and jax.default_backend() != "cpu":
+            return True
+        return self._size.rows_bytes(self.program.storage) <= MOST_AVERAGED_BYTES
 
     def failures(self, states: Sequence[State]) -> list[FedlatestError | None]:
         """Return the first failure of each trial, or None."""
@@ -174,34 +199,62 @@ class Engine:
             "is not finite; try a smaller learning_rate"
         )
 
-    @cached_property
+    @property
     def bytes_needed(self) -> int:
-        """Memory for the samples and for the state of every trial; what training needs temporarily is not counted."""
-        return nbytes((self.data, self.test)) + self.state_bytes
+        """Memory of the device for the samples, for the state of every trial and, by an estimate, for training."""
+        return nbytes((self.data, self.test)) + self.needs.device
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the device for the state of every trial."""
+        return self.needs.device - self._size.training_bytes
+
+    @property
+    def needs(self) -> MemoryNeeds:
+        """What the run needs beside its samples."""
+        return self._size.needs(self.program.storage)
 
     @cached_property
-    def state_bytes(self) -> int:
-        """Memory for the state of every trial."""
-        return nbytes(jax.eval_shape(self.start))
+    def _size(self) -> RunSize:
+        spec, num_clients, num_trials = self._spec, self.federation.num_clients, len(self.seeds)
+        without_rows = replace(self.program, storage=RowStorage("host"))
+        one_trial = jax.eval_shape(
+            lambda key: initial_state(without_rows, self._init.value(key), num_clients), jax.random.key(0)
+        )
+        at_once = self.program.clients_at_once * self.batches[0].size
+        return RunSize(
+            one=spec.one_client,
+            num_clients=num_clients,
+            capacity=spec.capacity,
+            num_trials=num_trials,
+            other_bytes=num_trials * nbytes(one_trial),
+            training_bytes=at_once * spec.client_training_bytes,
+        )
 
     def check_memory(self) -> None:
-        """Raise ConfigError if the state does not fit into memory, where the samples already are; allocate nothing."""
-        room = available_bytes()
-        if room is not None and self.state_bytes > room:
-            raise ConfigError(
-                f"the run needs {self.state_bytes / 2**30:.1f} GiB of memory in addition to its data, "
-                f"{room / 2**30:.1f} GiB are available; use fewer clients, fewer seeds or a smaller model"
-            )
+        """Raise ConfigError if the run does not fit into memory, where the samples already are; allocate nothing."""
+        room = memory_room()
+        if self.needs.fits(room):
+            return
+        options = self._size.alternatives(self.program.storage, room)
+        advice = f"it would fit with {', or '.join(options)}" if options else WITHOUT_OPTIONS
+        raise ConfigError(f"{self.needs.explain(room)}; {advice}")
+
+    def _store_seen_rows(self, clients_at_once: int | None) -> None:
+        """Store only rows of clients that have taken part, if that makes the run fit."""
+        program = self._spec.program(clients_at_once, rows="seen", num_trials=self.batches[0].size)
+        if not self._size.needs(program.storage).fits(memory_room()):
+            return
+        every, seen = (self._size.rows_bytes(each.storage) / 2**30 for each in (self.program, program))
+        self.notes.append(
+            f"client_rows=seen: rows for all {self.federation.num_clients} clients ({every:.1f} GiB) do not fit into "
+            f"memory; rows for the {self._spec.capacity} that can take part ({seen:.1f} GiB) do, with the same results"
+        )
+        self.program = program
 
     def named_parts(self, states: Sequence[State], trials: slice) -> dict[str, list[Any]]:
         """Return the named arrays of some trials' states as lists of parts [trials, ...], without copying them."""
-        parts: dict[str, list[Any]] = {}
-        for offset, state in zip(self._offsets, states, strict=True):
-            for name, leaf in named_leaves(state).items():
-                part = ArrayPart(leaf, max(trials.start - offset, 0), min(trials.stop - offset, leaf.shape[0]))
-                if part.first < part.last:
-                    parts.setdefault(name, []).append(part)
-        return parts
+        return named_parts(states, self._offsets, trials)
 
     def restore(self, sources: Sequence[ArrayFile]) -> list[State]:
         """Return states from the checkpoints of the specs, in their order; the inverse of `named_parts`.
@@ -209,20 +262,7 @@ class Engine:
         Raises:
             RunFolderError: If an array is missing or has another shape or type.
         """
-        structures = jax.eval_shape(self.start)
-        leaves: list[list[Any]] = [[] for _ in structures]
-        for name, like in named_leaves(structures[0]).items():
-            seeds = len(self.seeds) // len(sources)
-            expected = jax.ShapeDtypeStruct((seeds, *like.shape[1:]), like.dtype)
-            whole = [checked(source, name, expected, source=source.path) for source in sources]
-            every = whole[0] if len(whole) == 1 else np.concatenate(whole)
-            for batch, (offset, structure) in enumerate(zip(self._offsets, structures, strict=True)):
-                size = structure.round.shape[0]
-                leaves[batch].append(jnp.asarray(every[offset : offset + size]))
-        return [
-            jax.tree.unflatten(jax.tree.structure(structure), parts)
-            for structure, parts in zip(structures, leaves, strict=True)
-        ]
+        return restore_states(self.start(), sources, len(self.seeds) // len(sources))
 
     @cached_property
     def _offsets(self) -> list[int]:
@@ -246,8 +286,18 @@ def initial_key(seed: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames=("program", "num_clients"))
 def _start(models: list[Any], *, program: Program, num_clients: int) -> State:
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
-    return jax.vmap(lambda params: initial_state(program, params, num_clients))(stacked)
+    return jax.vmap(lambda params: initial_state(program, params, num_clients))(_stacked(models))
+
+
+@partial(jax.jit, static_argnames="program")
+def _start_clients(models: list[Any], *, program: Program) -> ClientState:
+    """Return the state of a client before its first round, for each trial."""
+    algorithm, storage = program.algorithm, program.storage
+    return jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 @partial(
@@ -269,24 +319,88 @@ def _advance(
         after, (record, _) = run_block(program, data, trial, state, length=num_rounds)
         return note_final_model(after), record
 
+    return _for_each_trial(block, trials, state, size=size, shared_availability=shared_availability)
+
+
+def _advance_from_host(
+    data: DeviceData, trials: Trial, state: State, *, num_rounds: int, **static: Any
+) -> tuple[State, Record]:
+    """Run rounds whose rows are not on the device: select, fetch the rows of the cohort, train, store them."""
+    rows, records = state.clients, []
+    for _ in range(num_rounds):
+        state = state._replace(clients=ClientState())
+        selection = _select(data, trials, state, **static)
+        cohort = jax.device_get(selection.cohort)
+        state, record = _finish(data, trials, state._replace(clients=rows.read(cohort)), selection, **static)
+        rows.write(cohort, jax.device_get(state.clients))
+        records.append(record)
+    joined = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *jax.device_get(records))
+    return _note_final_models(state._replace(clients=ClientState()))._replace(clients=rows), joined
+
+
+@partial(jax.jit, static_argnames=("program", "size", "shared_availability"))
+def _select(
+    data: DeviceData, trials: Trial, state: State, *, program: Program, size: int, shared_availability: bool
+) -> Selection:
+    select = partial(select_cohort, program, data)
+    return _for_each_trial(select, trials, state, size=size, shared_availability=shared_availability)
+
+
+@partial(jax.jit, static_argnames=("program", "size", "shared_availability"), donate_argnames="state")
+def _finish(
+    data: DeviceData,
+    trials: Trial,
+    state: State,
+    selection: Selection,
+    *,
+    program: Program,
+    size: int,
+    shared_availability: bool,
+) -> tuple[State, Record]:
+    finish = partial(finish_round, program, data)
+    return _for_each_trial(finish, trials, state, selection, size=size, shared_availability=shared_availability)
+
+
+def _for_each_trial(
+    function: Callable[..., Any], trials: Trial, *trees: Any, size: int, shared_availability: bool
+) -> Any:
+    """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
     if size > 1:
         axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0])
-        return jax.vmap(block, in_axes=(axes, 0))(trials, state)
+        return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
     # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
-    outcome = block(trials, jax.tree.map(lambda leaf: leaf[0], state))
+    outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))
     return jax.tree.map(lambda leaf: leaf[None], outcome)
 
 
-@partial(jax.jit, static_argnames=("functions", "num_labels"))
-def _measure(data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int) -> Measured:
+_note_final_models = jax.jit(jax.vmap(note_final_model))
+
+
+@partial(jax.jit, static_argnames=("functions", "num_labels", "with_error"))
+def _measure(
+    data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int, with_error: bool
+) -> Measured:
     apply, loss = functions.value
 
     def measure(state: State) -> Measured:
         score = partial(evaluate, apply, loss, state.server.params, table=data.table)
         on_train = score(data.features, data.labels)
-        return Measured(on_train, score(*test, num_labels=num_labels), average_error(state))
+        error = average_error(state) if with_error else None
+        return Measured(on_train, score(*test, num_labels=num_labels), error)
 
     return jax.vmap(measure)(state)
+
+
+def _host_average_error(state: State, rows: HostRows) -> np.ndarray[Any, Any]:
+    """Return what `average_error` returns, for each trial, where the rows are not on the device."""
+    num_clients = state.last_round.shape[1]
+    squared = [
+        np.sum((np.asarray(total, np.float64) / num_clients - mean).reshape(len(mean), -1) ** 2, axis=1)
+        for total, mean in zip(
+            jax.tree.leaves(state.total), jax.tree.leaves(rows.mean_of_remembered()), strict=True
+        )
+    ]  # fmt: skip
+    return np.sqrt(np.sum(squared, axis=0)).astype(np.float32)
 
 
 _ON_DEVICE: WeakKeyDictionary[Federation, tuple[DeviceData, Any]] = WeakKeyDictionary()

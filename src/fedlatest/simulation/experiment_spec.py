@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from fedlatest.algorithms.base import Algorithm, Direction
+from fedlatest.algorithms.base import Algorithm, ClientState, Direction
 from fedlatest.algorithms.server_optimizer import check_transformation
 from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
@@ -20,12 +20,17 @@ from fedlatest.identity import describe
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
-from fedlatest.simulation.rounds import Program, Trial
+from fedlatest.simulation.memory import device_bytes, nbytes
+from fedlatest.simulation.memory_needs import client_training_bytes
+from fedlatest.simulation.rounds import Program, Trial, initial_client
+from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, RowStorage, check_storage
 from fedlatest.simulation.storage import expand
 
 Schedule = Callable[[jax.Array], Any]
 ScalarOrSchedule = float | Schedule
 CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
+NATIVE_BYTES = 2**28  # models that a kernel returns at once
+TRAINING_SHARE = 4  # clients trained at once on an accelerator may use one part in so many of its memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +57,8 @@ class ExperimentSpec:
     rounds: int = 1
     evaluate_every: int = 20
     seeds: Sequence[int] = (0,)
+    client_rows: ClientRows = "auto"
+    remembered_dtype: RememberedType | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the run as part of its identity."""
     notes: tuple[str, ...] = ()
@@ -76,18 +83,20 @@ class ExperimentSpec:
             rates=None,
         )
 
-    def program(self, clients_at_once: int | None = None) -> Program:
+    def program(self, clients_at_once: int | None = None, *, rows: Rows | None = None, num_trials: int = 1) -> Program:
         """Return what a compiled round is specialised to.
 
         Args:
-            clients_at_once: How many clients of the cohort train together; by default all on an accelerator and as
-                many as fit the cache on a CPU.
+            clients_at_once: How many clients of the cohort train together; by default as many as fit the cache on a
+                CPU, and a share of the memory on an accelerator.
+            rows: How the clients' states are stored where `client_rows` leaves the choice; by default a row for each.
+            num_trials: How many trials run side by side.
         """
         if clients_at_once is not None and clients_at_once < 1:
             raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
         spec, model, loss = self.executed, self.model, self.loss
         native = _native_training(spec)
-        at_once = clients_at_once or _clients_at_once(model, spec.cohort_size, native is not None)
+        at_once = clients_at_once or self._default_at_once(num_trials, is_native=native is not None)
         return Program(
             algorithm=spec.algorithm,
             loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
@@ -99,7 +108,54 @@ class ExperimentSpec:
             client_optimizer=self.client_optimizer,
             native_training=native,
             branches=jax.default_backend() == "cpu",
+            storage=self._storage(rows or "all" if self.client_rows == "auto" else self.client_rows),
         )
+
+    @cached_property
+    def one_client(self) -> ClientState:
+        """The shapes of the state of one client."""
+        init, algorithm = self.model.init, self.algorithm
+        return jax.eval_shape(lambda key: initial_client(algorithm, init(key)), jax.random.key(0))
+
+    @cached_property
+    def capacity(self) -> int:
+        """The number of clients that can take part at all."""
+        spec = self.executed
+        return min(spec.federation.num_clients, spec.cohort_size * spec.rounds)
+
+    @cached_property
+    def client_training_bytes(self) -> int:
+        """An estimate of the memory that one client needs in training."""
+        spec = self.executed
+        return client_training_bytes(
+            spec.model, spec.loss, spec.client_optimizer, spec.federation, spec.batch_size, self.one_client
+        )
+
+    def _storage(self, rows: Rows) -> RowStorage:
+        """Return how the clients' states are stored; options that change nothing are left out."""
+        one, num_clients = self.one_client, self.executed.federation.num_clients
+        if not jax.tree.leaves(one):
+            return RowStorage()
+        narrows = nbytes(RowStorage(dtype=self.remembered_dtype).stored(one)) < nbytes(one)
+        dtype = self.remembered_dtype if narrows else None
+        if rows == "all" or (rows == "seen" and self.capacity >= num_clients):
+            return RowStorage(dtype=dtype)
+        return RowStorage(rows, dtype, self.capacity)
+
+    def _default_at_once(self, num_trials: int, *, is_native: bool) -> int:
+        cohort_size = self.executed.cohort_size
+        if jax.default_backend() == "cpu" and is_native:  # kernels keep the models in use in the cache themselves
+            return clients_that_fit(
+                cohort_size, NATIVE_BYTES, nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
+            )
+        if jax.default_backend() == "cpu":
+            return clients_that_fit(
+                cohort_size, CACHE_BYTES, nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
+            )
+        limit = device_bytes()
+        if limit is None:
+            return cohort_size
+        return clients_that_fit(cohort_size, limit // TRAINING_SHARE, num_trials * self.client_training_bytes)
 
     def trials(self) -> list[Trial]:
         """Return one trial per seed."""
@@ -120,7 +176,7 @@ class ExperimentSpec:
     def manifest(self) -> dict[str, Any]:
         """Return what a run folder stores about the run; `config`, `seeds` and `data` identify it."""
         device, spec = jax.devices()[0], self.executed
-        rate, optimizer = self.learning_rate, self.client_optimizer
+        rate, optimizer, dtype = self.learning_rate, self.client_optimizer, self._storage("all").dtype
         return {
             "config": {
                 "rounds": self.rounds,
@@ -137,6 +193,7 @@ class ExperimentSpec:
                 "learning_rate": describe(rate) if callable(rate) else rate,
                 **({} if optimizer is None else {"client_optimizer": describe(optimizer)}),
                 **({} if self.rates is None else {"rates": describe(np.asarray(self.rates, np.float32))}),
+                **({} if dtype is None else {"remembered_dtype": dtype}),
                 "num_clients": spec.federation.num_clients,
                 "recipe": dict(self.config),
             },
@@ -190,6 +247,7 @@ def _check(spec: ExperimentSpec) -> None:
         if "plain_sgd" in spec.algorithm.requires:
             raise ConfigError(f"client_optimizer: {spec.algorithm.name} requires plain local SGD; leave it out")
     _check_rates(spec, num_clients)
+    check_storage(spec.client_rows, spec.remembered_dtype)
 
 
 def _check_rates(spec: ExperimentSpec, num_clients: int) -> None:
@@ -229,17 +287,21 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
     return None if train is None else native
 
 
-def _clients_at_once(model: Model, cohort_size: int, is_native: bool) -> int:
-    """Return how many clients train together: the cohort on an accelerator, on a CPU as many as fit its cache.
+def clients_that_fit(cohort_size: int, room: int, client_bytes: int) -> int:
+    """Return how many clients of a cohort train together: as many as fit, at least one.
 
-    A native kernel takes the whole cohort, one client per thread at a time.
+    Of the sizes that fit, down to half of the largest, the one that leaves the fewest slots of the last chunk empty is
+    chosen.
 
-    Of the sizes that fit, the one that leaves the fewest slots of the last chunk empty is chosen.
+    Args:
+        cohort_size: The number of clients in the cohort.
+        room: Bytes that they may use together.
+        client_bytes: Bytes that one of them uses.
+
+    >>> clients_that_fit(100, room=160_000, client_bytes=31_400), clients_that_fit(100, room=7, client_bytes=10)
+    (5, 1)
     """
-    if jax.default_backend() != "cpu" or is_native:
-        return cohort_size
-    leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-    most = max(1, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
+    most = max(1, room // client_bytes)
     if most >= cohort_size:
         return cohort_size
     return min(range(most, most // 2, -1), key=lambda at_once: -(-cohort_size // at_once) * at_once)

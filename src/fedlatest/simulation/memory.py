@@ -1,6 +1,7 @@
-"""How much memory a device has left, and how much a tree of arrays takes."""
+"""How much memory a device has left, and how much a tree of arrays or a computation takes."""
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,65 @@ def available_bytes(root: Path = Path("/")) -> int | None:
         root: The root of the file system, for tests.
     """
     device = jax.devices()[0]
-    if device.platform != "cpu":
-        statistics = device.memory_stats() or {}
-        limit = statistics.get("bytes_limit")
-        return None if limit is None else int(limit) - int(statistics.get("bytes_in_use", 0))
+    if device.platform == "cpu":
+        return available_host_bytes(root)
+    limit, statistics = device_bytes(), device.memory_stats() or {}
+    return None if limit is None else limit - int(statistics.get("bytes_in_use", 0))
+
+
+def device_bytes() -> int | None:
+    """Return how much memory JAX may use on the default device, an accelerator; None where that is not known."""
+    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+    return None if limit is None else int(limit)
+
+
+def available_host_bytes(root: Path = Path("/")) -> int | None:
+    """Return the memory of the host that this process may still use; None where that is not known."""
     found = [room for room in (_system_room(root), _cgroup_room(root)) if room is not None]
     return min(found, default=None)
+
+
+def peak_bytes(function: Callable[..., Any], *arguments: Any) -> int:
+    """Return the largest total size of a function's intermediate results and outputs that are live at the same time.
+
+    Every operation of the function's jaxpr counts as if it ran on its own; XLA fuses operations and usually needs less.
+
+    Args:
+        function: A function that JAX can trace.
+        *arguments: Arrays, or shapes of arrays.
+
+    >>> peak_bytes(lambda x: (x + 1) * 2, jax.ShapeDtypeStruct((1000,), "float32"))
+    8000
+    """
+    return _peak(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def _peak(jaxpr: Any) -> int:
+    last_use = {var: number for number, equation in enumerate(jaxpr.eqns) for var in _variables(equation.invars)}
+    last_use |= dict.fromkeys(_variables(jaxpr.outvars), len(jaxpr.eqns))
+    made: dict[Any, int] = {}  # what is live, without the arguments
+    peak = 0
+    for number, equation in enumerate(jaxpr.eqns):
+        inner = max((_peak(body) for body in _bodies(equation.params.values())), default=0)
+        made |= {var: nbytes(var.aval) for var in equation.outvars}
+        peak = max(peak, sum(made.values()) + inner)
+        made = {var: size for var, size in made.items() if last_use.get(var, -1) > number}
+    return peak
+
+
+def _variables(atoms: Iterable[Any]) -> list[Any]:
+    return [atom for atom in atoms if not hasattr(atom, "val")]  # literals are no variables
+
+
+def _bodies(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the jaxprs among the parameters of an operation: bodies of loops, branches, called functions."""
+    for value in values:
+        if hasattr(value, "eqns"):
+            yield value
+        elif hasattr(value, "jaxpr"):
+            yield value.jaxpr
+        elif isinstance(value, tuple | list):
+            yield from _bodies(value)
 
 
 def _system_room(root: Path) -> int | None:

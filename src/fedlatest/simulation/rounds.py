@@ -2,7 +2,8 @@
 
 `Program` is what a compiled round is specialised to, `Trial` what one seed of one experiment feeds into it. Axes:
 [N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that the models
-in use fit the cache of a CPU; remembered state is updated in place.
+in use fit the cache of a CPU; the rows of client state are updated in place. A round is `select_cohort` followed by
+`finish_round`, between which rows that are not on the device can be fetched.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from fedlatest.models.native_training import NativeTraining
 from fedlatest.simulation.client_rows import (
     accumulate,
     add_rows,
+    as_stored,
     make_rows,
     mean_of_remembered,
     read_rows,
@@ -43,6 +45,7 @@ from fedlatest.simulation.client_rows import (
     sum_rows,
 )
 from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
+from fedlatest.simulation.row_storage import ALL_ROWS, RowSlots, RowStorage, find_rows, initial_total, no_slots
 
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
@@ -65,6 +68,8 @@ class Program:
     branches: bool = True
     """Branch on computed values: do not train chunks after the last client of the cohort, and search the client that
     is not finite only if there is one. Branches are cheap on a CPU and costly on an accelerator."""
+    storage: RowStorage = ALL_ROWS
+    """How the states of the clients are stored."""
 
     @cached_property
     def identity(self) -> ByValue:
@@ -72,7 +77,8 @@ class Program:
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches)
-        return ByValue((code, self.loss, sizes, self.schedule, self.client_optimizer, self.native_training))
+        functions = (self.loss, self.schedule, self.client_optimizer, self.native_training)
+        return ByValue((code, sizes, functions, self.storage))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Program) and self.identity == other.identity
@@ -96,12 +102,13 @@ class State(NamedTuple):
 
     round: jax.Array
     server: Any
-    clients: ClientState  # each leaf [N, ...]; the remembered update is u_i
-    total: Parts  # the sum of the remembered parts, updated by differences as a server does: N u
+    clients: Any  # ClientState, each leaf [N, ...] or [rows, ...]; the remembered update is u_i. Or `HostRows`
+    total: Parts  # the sum of the remembered parts as stored, updated by differences as a server does: N u
     last_round: jax.Array  # [N] R_i
     failure: jax.Array  # the first failure: NOT_FINITE, INVALID_COHORT or 0
     failed_round: jax.Array
     failed_client: jax.Array  # id of the client, or NEVER
+    slots: RowSlots | None = None  # which row belongs to which client, if only some have one
 
 
 class Record(NamedTuple):
@@ -114,6 +121,20 @@ class Record(NamedTuple):
     cohort: Cohort
 
 
+class Selection(NamedTuple):
+    """Who is available in a round, and who takes part."""
+
+    available: jax.Array  # [N]
+    cohort: Cohort
+
+
+class Chunk(NamedTuple):
+    """Some slots of a cohort."""
+
+    slots: Cohort
+    rows: jax.Array  # the numbers of the clients' rows
+
+
 class CohortSums(NamedTuple):
     """Client states and sums after training a part of the cohort."""
 
@@ -123,18 +144,25 @@ class CohortSums(NamedTuple):
 
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
-    """Return the state before round 0: no client has taken part."""
-    one = strongly_typed(program.algorithm.client_state(params))
+    """Return the state before round 0: no client has taken part. Rows off the device are left out."""
+    one, storage = initial_client(program.algorithm, params), program.storage
+    stored = storage.stored(one)
     return State(
         round=jnp.int32(0),
         server=program.algorithm.init_server(params, num_clients),
-        clients=make_rows(one, num_clients),
-        total=jax.tree.map(lambda leaf: (num_clients * leaf).astype(leaf.dtype), one.remembered),
+        clients=make_rows(stored, storage.num_rows(num_clients)) if storage.on_device else ClientState(),
+        total=initial_total(one.remembered, stored.remembered, num_clients),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
         failure=jnp.int32(0),
         failed_round=jnp.int32(NEVER),
         failed_client=jnp.int32(NEVER),
+        slots=no_slots(storage, num_clients),
     )
+
+
+def initial_client(algorithm: Algorithm, params: Params) -> ClientState:
+    """Return the state of one client before its first round."""
+    return strongly_typed(algorithm.client_state(params))
 
 
 def run_block(
@@ -170,26 +198,45 @@ def run_block(
 
 def run_round(program: Program, data: DeviceData, trial: Trial, state: State) -> tuple[State, Record]:
     """Run one round of any algorithm; data and trial are arguments, never constants of the program."""
-    algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
-    available = trial.availability.available(round, trial.seed)
+    return finish_round(program, data, trial, state, select_cohort(program, data, trial, state))
+
+
+def select_cohort(program: Program, data: DeviceData, trial: Trial, state: State) -> Selection:
+    """Return who is available in the next round, and the cohort that the algorithm selects."""
+    available = trial.availability.available(state.round, trial.seed)
     facts = _round_facts(program, data, trial, state)
-    cohort = algorithm.select(state.server, available, facts)
+    return Selection(available, program.algorithm.select(state.server, available, facts))
+
+
+def finish_round(
+    program: Program, data: DeviceData, trial: Trial, state: State, selection: Selection
+) -> tuple[State, Record]:
+    """Train the cohort and merge its uploads.
+
+    If the program's storage is off the device, `state.clients` holds the rows [K, ...] of the cohort alone.
+    """
+    algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
+    (available, cohort), facts = selection, _round_facts(program, data, trial, state)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
+    slots, rows = find_rows(program.storage, state.slots, cohort)
+    whole = Chunk(cohort, rows)
+    one = jax.eval_shape(lambda params: initial_client(algorithm, params), state.server.params)
 
     brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
-    trained, not_finite = _train_cohort(program, data, trial, state, cohort, facts, brief)
+    trained, not_finite = _train_cohort(program, data, trial, state, whole, one, facts, brief)
+    total = accumulate(state.total, trained.delta)
     sums = Sums(
         fresh=trained.fresh,
-        delta=trained.delta,
-        total=accumulate(state.total, trained.delta),
+        delta=_in_types_of(one.remembered, trained.delta),
+        total=_in_types_of(one.remembered, total),
         num=jnp.sum(cohort.mask, dtype=jnp.int32),
         weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
     server = algorithm.merge(state.server, sums, facts._replace(cohort=cohort))
-    clients = _after_merge(program, data, facts, brief, cohort, server, trained.clients)
+    clients = _after_merge(program, data, facts, brief, whole, one, server, trained.clients)
     staleness = round - last_round
-    after = State(round + 1, server, clients, sums.total, last_round, state.failure, state.failed_round,
-                  state.failed_client)  # fmt: skip
+    after = State(round + 1, server, clients, total, last_round, state.failure, state.failed_round,
+                  state.failed_client, slots)  # fmt: skip
     valid = _distinct(cohort.clients, num_clients) & jnp.all(available[cohort.clients] | ~cohort.mask)
     after = _note_failure(after, state, cohort, valid, not_finite, data.ids)
     record = Record(jnp.sum(available), sums.num, jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness), cohort)
@@ -204,7 +251,8 @@ def average_error(state: State) -> jax.Array:
     def squared(total: jax.Array, mean: jax.Array) -> jax.Array:
         return jnp.sum((total / num_clients - mean) ** 2)
 
-    parts = jax.tree.leaves(jax.tree.map(squared, state.total, mean_of_remembered(state.clients)))
+    mean = mean_of_remembered(state.clients, state.total, num_clients)
+    parts = jax.tree.leaves(jax.tree.map(squared, state.total, mean))
     return jnp.sqrt(sum(parts, jnp.float32(0)))
 
 
@@ -241,7 +289,14 @@ def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief:
 
 
 def _train_cohort(
-    program: Program, data: DeviceData, trial: Trial, state: State, cohort: Cohort, facts: RoundFacts, brief: Parts
+    program: Program,
+    data: DeviceData,
+    trial: Trial,
+    state: State,
+    cohort: Chunk,
+    one: ClientState,
+    facts: RoundFacts,
+    brief: Parts,
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
     algorithm = program.algorithm
@@ -258,14 +313,15 @@ def _train_cohort(
         )  # fmt: skip
         return algorithm.contribute(broadcast, local, own, client_facts)
 
-    def train_chunk(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
-        old = read_rows(sums.clients, slots.clients)
+    def train_chunk(sums: CohortSums, chunk: Chunk) -> tuple[CohortSums, jax.Array]:
+        slots, rows = chunk.slots, Cohort(chunk.rows, chunk.slots.mask)
+        old = read_rows(sums.clients, chunk.rows, one)
         new = jax.vmap(train)(slots.clients, old)
         kept = ClientState(new.remembered, new.private)
-        clients, delta = replace_rows(sums.clients, slots, old, kept, sums.delta)
+        clients, delta = replace_rows(sums.clients, rows, old, kept, sums.delta)
         totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
         totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
-        uploads = (new.fresh, new.remembered)
+        uploads = (new.fresh, as_stored(clients, new.remembered))
         if program.branches:
             not_finite = lax.cond(
                 _finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads)
@@ -274,33 +330,39 @@ def _train_cohort(
             not_finite = ~jax.vmap(_finite)(uploads)
         return CohortSums(clients, *totals), slots.mask & not_finite
 
-    nothing = _zero_contribution(algorithm, train, state.clients)
+    nothing = _zero_contribution(algorithm, train, one)
     sums = CohortSums(state.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
     return _in_chunks(train_chunk, sums, cohort, program, num_clients=data.ids.shape[0])
 
 
 def _in_chunks(
-    train_chunk: Callable[[CohortSums, Cohort], tuple[CohortSums, jax.Array]],
+    train_chunk: Callable[[CohortSums, Chunk], tuple[CohortSums, jax.Array]],
     sums: CohortSums,
-    cohort: Cohort,
+    cohort: Chunk,
     program: Program,
     *,
     num_clients: int,
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort chunk by chunk, up to the last chunk that holds a real client.
 
-    The cohort is filled up to whole chunks with masked slots; their positions lie beyond the last client, where writes
-    are dropped, and are distinct.
+    The cohort is filled up to whole chunks with masked slots; their positions and rows lie beyond the last ones, where
+    writes are dropped, and are distinct.
     """
-    size, at_once = cohort.clients.shape[0], program.clients_at_once
+    (slots, rows), at_once = cohort, program.clients_at_once
+    size = slots.clients.shape[0]
     if at_once >= size:
         return train_chunk(sums, cohort)
     num_chunks = -(-size // at_once)
     spare = num_chunks * at_once - size
-    clients = jnp.concatenate([cohort.clients, num_clients + jnp.arange(spare, dtype=cohort.clients.dtype)])
-    mask = jnp.concatenate([cohort.mask, jnp.zeros(spare, bool)])
-    chunks = Cohort(clients.reshape(num_chunks, at_once), mask.reshape(num_chunks, at_once))
-    occupied = jnp.any(chunks.mask, axis=1)
+    clients = jnp.concatenate([slots.clients, num_clients + jnp.arange(spare, dtype=slots.clients.dtype)])
+    mask = jnp.concatenate([slots.mask, jnp.zeros(spare, bool)])
+    if rows is slots.clients:
+        rows = clients
+    else:  # rows of masked slots may already lie `size` beyond the last one
+        first = program.storage.num_rows(num_clients) + size
+        rows = jnp.concatenate([rows, first + jnp.arange(spare, dtype=rows.dtype)])
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(num_chunks, at_once), Chunk(Cohort(clients, mask), rows))
+    occupied = jnp.any(chunks.slots.mask, axis=1)
     num_needed = jnp.max(jnp.where(occupied, jnp.arange(1, num_chunks + 1, dtype=jnp.int32), 0))
 
     def body(number: jax.Array, carry: tuple[CohortSums, jax.Array]) -> tuple[CohortSums, jax.Array]:
@@ -309,7 +371,7 @@ def _in_chunks(
         return sums, not_finite.at[number].set(found)
 
     sums, not_finite = lax.fori_loop(
-        0, num_needed if program.branches else num_chunks, body, (sums, jnp.zeros_like(chunks.mask))
+        0, num_needed if program.branches else num_chunks, body, (sums, jnp.zeros_like(chunks.slots.mask))
     )
     return sums, not_finite.reshape(-1)[:size]
 
@@ -319,7 +381,8 @@ def _after_merge(
     data: DeviceData,
     facts: RoundFacts,
     brief: Parts,
-    cohort: Cohort,
+    cohort: Chunk,
+    one: ClientState,
     server: Any,
     clients: ClientState,
 ) -> ClientState:
@@ -328,13 +391,13 @@ def _after_merge(
     if after_merge is None:
         return clients
     broadcast = program.algorithm.broadcast(server)
-    old = read_rows(clients, cohort.clients)
+    old = read_rows(clients, cohort.rows, one)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
         return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
 
-    new = jax.vmap(act)(cohort.clients, old)
-    return replace_private(clients, cohort, old, new)
+    new = jax.vmap(act)(cohort.slots.clients, old)
+    return replace_private(clients, Cohort(cohort.rows, cohort.slots.mask), old, new)
 
 
 def _note_failure(
@@ -361,10 +424,9 @@ def _distinct(positions: jax.Array, num_clients: int) -> jax.Array:
 
 
 def _zero_contribution(
-    algorithm: Algorithm, train: Callable[[jax.Array, ClientState], Contribution], clients: ClientState
+    algorithm: Algorithm, train: Callable[[jax.Array, ClientState], Contribution], one: ClientState
 ) -> Contribution:
     """Return a contribution of zeros with the shapes that `contribute` returns, and check its parts' names."""
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
     shapes = jax.eval_shape(train, jax.ShapeDtypeStruct((), jnp.int32), one)
     for kind, found, declared in (
         ("remembered", shapes.remembered, one.remembered),
@@ -387,6 +449,11 @@ def note_final_model(state: State) -> State:
         failure=jnp.where(fails, MODEL_NOT_FINITE, state.failure),
         failed_round=jnp.where(fails, state.round - 1, state.failed_round),
     )
+
+
+def _in_types_of(like: Parts, sums: Parts) -> Parts:
+    """Return sums in the types in which the algorithm computes, which may be narrower than those of the sums."""
+    return jax.tree.map(lambda one, part: part.astype(one.dtype), like, sums)
 
 
 def _finite(tree: Any) -> jax.Array:

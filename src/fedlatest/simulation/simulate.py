@@ -23,6 +23,7 @@ from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedul
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
 from fedlatest.simulation.recorder import Result, RunRecorder
 from fedlatest.simulation.rounds import Record, State
+from fedlatest.simulation.row_storage import ClientRows, RememberedType
 
 
 class Progress(NamedTuple):
@@ -33,6 +34,7 @@ class Progress(NamedTuple):
     rows: Sequence[Row]  # new evaluations
     seconds_left: float | None  # an estimate, once a block has been timed after compilation
     bytes_needed: int
+    notes: Sequence[str] = ()  # choices that were made for the run
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -64,6 +66,8 @@ def simulate(
     tensorboard: bool = False,
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
+    client_rows: ClientRows = "auto",
+    remembered_dtype: RememberedType | None = None,
 ) -> Result:
     """Train a model on the clients of a federation as their availability allows.
 
@@ -93,6 +97,11 @@ def simulate(
         tensorboard: Also log for TensorBoard.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together; chosen for the device by default.
+        client_rows: Where the state of each client is stored: "all" (a row for every client on the device), "seen"
+            (rows only for clients that have taken part), "host" (in host memory) or "disk" (in a file). All give the
+            same models, bit for bit. "auto" is "all", or "seen" if "all" does not fit into memory.
+        remembered_dtype: The type in which remembered updates are stored: "bfloat16" or "float16" takes half the memory
+            of "float32" and changes results slightly. By default the type in which the algorithm computes.
 
     Returns:
         The metrics, the final models [seeds, ...], the largest staleness and the folder.
@@ -133,6 +142,8 @@ def simulate(
         rounds=int(rounds),
         evaluate_every=int(evaluate_every),
         seeds=tuple(int(seed) for seed in seeds),
+        client_rows=client_rows,
+        remembered_dtype=remembered_dtype,
         config=dict(config or {}),
     )
     return simulate_spec(
@@ -251,7 +262,8 @@ class _BlockLoop:
             self._record(states, record, block.last)
             if not self._active():
                 return
-            new = self._evaluate(states, block.last, record) if block.evaluate else []
+            last = block.last == self.rounds
+            new = self._evaluate(states, block.last, record, last=last) if block.evaluate else []
             self._time(block.last - block.first, time.monotonic() - started)
             try:
                 self._report(block.last, new)
@@ -294,8 +306,8 @@ class _BlockLoop:
             else:  # the algorithm itself is wrong
                 raise failed[0]
 
-    def _evaluate(self, states: list[State], round: int, record: Record | None) -> list[Row]:
-        measured, seconds = self.engine.measure(states), self._seconds()
+    def _evaluate(self, states: list[State], round: int, record: Record | None, *, last: bool = False) -> list[Row]:
+        measured, seconds = self.engine.measure(states, last=last), self._seconds()
         new: list[Row] = []
         for trials, recorder in self._active():
             own = None if record is None else _part(record, trials)
@@ -312,7 +324,7 @@ class _BlockLoop:
         if self.on_progress:
             pace = self.timed_seconds / self.timed_rounds if self.timed_rounds else None
             left = None if pace is None else (self.rounds - round) * pace
-            self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed))
+            self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed, self.engine.notes))
 
     def _time(self, num_rounds: int, seconds: float) -> None:
         """Time blocks of a length from the second one on: the first includes compilation."""
