@@ -179,8 +179,8 @@ def test_the_sources_compile_without_warnings(tmp_path: Path) -> None:
     kernels = [
         Kernel("rows.c", ()),
         *(lstm_native.kernel(25, hidden) for hidden in (5, 16)),
-        *(lstm_kernel(**texts, hidden=hidden, batch_size=2, num_steps=3) for hidden in (5, 16)),
-        *(dense_kernel(**dense, hidden=hidden, batch_size=7, num_steps=3, is_bytes=hidden > 0) for hidden in (0, 5)),
+        *(lstm_kernel(**texts, hidden=hidden, batch_size=2) for hidden in (5, 16)),
+        *(dense_kernel(**dense, hidden=hidden, batch_size=7, is_bytes=hidden > 0) for hidden in (0, 5)),
     ]
     for kernel in kernels:
         sizes = (*(f"-D{name}={size}" for name, size in kernel.sizes), f"-I{jax.ffi.include_dir()}")

@@ -184,4 +184,4 @@ def test_large_models_are_left_to_xla_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
     for num_features, usable in ((784, True), (3072, False)):
         model = logistic(num_features=num_features, num_classes=10)
         features = np.zeros((2, num_features), np.float32)
-        assert (model.native_training.choose(features, 5, 10) is not None) == usable
+        assert (model.native_training.choose(features, 5) is not None) == usable

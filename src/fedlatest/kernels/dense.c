@@ -6,8 +6,8 @@
        x = x - rate * gradient - pull * (x - start) - offset
 
    so that it serves every algorithm that declares its local step. A client's model stays in the cache while all its
-   steps are computed. The compiler's command line defines INPUTS, HIDDEN (0: one layer), OUTPUTS, BATCH, STEPS, and
-   BYTES (1: features are bytes, multiplied by 1/255). */
+   steps are computed. The compiler's command line defines INPUTS, HIDDEN (0: one layer), OUTPUTS, BATCH, and BYTES
+   (1: features are bytes, multiplied by 1/255). */
 
 #include "kernel.h"
 
@@ -151,9 +151,9 @@ static inline void backward_hidden(Scratch *restrict scratch) {
 typedef struct {
   const float *start[4], *offset[4]; /* bias and weight of each layer; the offsets may be NULL */
   const Feature *features;
-  int64_t num_samples;
-  const int32_t *labels, *rows; /* [samples], [STEPS, BATCH] */
-  const float *rates, *pulls;   /* [STEPS] */
+  int64_t num_samples, num_steps;
+  const int32_t *labels, *rows; /* [samples], [steps, BATCH] */
+  const float *rates, *pulls;   /* [steps] */
 } Client;
 
 static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
@@ -169,6 +169,8 @@ static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
   client.num_samples = samples->dims[samples->rank - 2];
   client.features = (const Feature *)samples->data; /* the same for all clients, as are the labels */
   client.labels = argument_buffer(frame, tail + 1)->data;
+  const XLA_FFI_Buffer *rows = argument_buffer(frame, tail + 2);
+  client.num_steps = rows->dims[rows->rank - 2];
   client.rows = entry(frame, tail + 2, 2, like, 1, number);
   client.rates = entry(frame, tail + 3, 1, like, 1, number);
   client.pulls = entry(frame, tail + 4, 1, like, 1, number);
@@ -202,7 +204,7 @@ static void train_client(const void *context, int64_t number, void *memory) {
   }
   Layer *last = &layers[LAYERS - 1];
   const float *last_inputs = HIDDEN ? scratch->hidden[0] : scratch->x[0];
-  for (int step = 0; step < STEPS; step++) {
+  for (int64_t step = 0; step < client.num_steps; step++) {
     const int32_t *batch = client.rows + step * BATCH;
     read_batch(scratch->x, client.features, client.num_samples, batch);
     if (HIDDEN) {
@@ -227,7 +229,7 @@ static void train_client(const void *context, int64_t number, void *memory) {
 }
 
 /* Arguments: bias and weight of each layer at the start, optionally the same of the offsets, then features
-   [samples, INPUTS], labels [samples], rows [STEPS, BATCH], rates [STEPS] and pulls [STEPS]. Results: bias and weight
+   [samples, INPUTS], labels [samples], rows [steps, BATCH], rates [steps] and pulls [steps]. Results: bias and weight
    of each layer after the last step. */
 XLA_FFI_Error *dense_train(XLA_FFI_CallFrame *frame) {
   if (answer_version_request(frame)) return NULL;

@@ -1,8 +1,8 @@
 /* Local training of a two-layer LSTM with one logit per text: all steps of many clients in one call.
 
    The loss is the mean logistic loss of a batch. A step is x - rate * gradient - pull * (x - start) - offset, as in
-   dense.c. Besides INPUTS and HIDDEN, the compiler's command line defines BATCH, STEPS, WORDS (the longest text) and
-   ID_BYTES (the size of a word's number). */
+   dense.c. Besides INPUTS and HIDDEN, the compiler's command line defines BATCH, WORDS (the longest text) and ID_BYTES
+   (the size of a word's number). */
 
 #include <math.h>
 
@@ -44,9 +44,9 @@ typedef struct {
 typedef struct {
   const float *start[PARTS_OF_MODEL], *offset[PARTS_OF_MODEL];
   const Word *ids;                        /* [samples, WORDS] */
-  const int32_t *lengths, *labels, *rows; /* [samples], [samples], [STEPS, BATCH] */
-  const float *table, *rates, *pulls;     /* [words, INPUTS], [STEPS], [STEPS] */
-  int64_t num_samples, num_words;
+  const int32_t *lengths, *labels, *rows; /* [samples], [samples], [steps, BATCH] */
+  const float *table, *rates, *pulls;     /* [words, INPUTS], [steps], [steps] */
+  int64_t num_samples, num_words, num_steps;
 } Client;
 
 static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
@@ -64,6 +64,8 @@ static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
   client.lengths = argument_buffer(frame, tail + 1)->data;
   client.labels = argument_buffer(frame, tail + 2)->data;
   client.table = table->data;
+  const XLA_FFI_Buffer *rows = argument_buffer(frame, tail + 4);
+  client.num_steps = rows->dims[rows->rank - 2];
   client.rows = entry(frame, tail + 4, 2, like, 1, number);
   client.rates = entry(frame, tail + 5, 1, like, 1, number);
   client.pulls = entry(frame, tail + 6, 1, like, 1, number);
@@ -101,7 +103,7 @@ static void train_client(const void *context, int64_t number, void *memory) {
   for (int64_t part = 0, first = 0; part < PARTS_OF_MODEL; first += PART_SIZES[part++])
     memcpy(model + first, client.start[part], PART_SIZES[part] * sizeof(float));
   for (int layer = 0; layer < 2; layer++) memset(m->h[layer], 0, HIDDEN * sizeof(float)); /* before the first word */
-  for (int step = 0; step < STEPS; step++) {
+  for (int64_t step = 0; step < client.num_steps; step++) {
     memset(gradient, 0, sizeof m->gradient);
     for (int k = 0; k < GATES; k++) {
       m->lower_bias[k] = m->model.lower.input_bias[k] + m->model.lower.hidden_bias[k];
@@ -124,8 +126,8 @@ static void train_client(const void *context, int64_t number, void *memory) {
 }
 
 /* Arguments: the ten parts of the model at the start, optionally those of the offsets, then word numbers
-   [samples, WORDS], lengths [samples], labels [samples], table [words, INPUTS], rows [STEPS, BATCH], rates [STEPS] and
-   pulls [STEPS]. Results: the parts of the model after the last step. */
+   [samples, WORDS], lengths [samples], labels [samples], table [words, INPUTS], rows [steps, BATCH], rates [steps] and
+   pulls [steps]. Results: the parts of the model after the last step. */
 XLA_FFI_Error *lstm_training_train(XLA_FFI_CallFrame *frame) {
   if (answer_version_request(frame)) return NULL;
   return for_each(frame, count_items(result_buffer(frame, 1), 1), sizeof(Memory), train_client, frame);

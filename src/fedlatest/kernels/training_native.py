@@ -8,9 +8,7 @@ import jax.numpy as jnp
 from fedlatest.kernels.native_library import Kernel, call
 
 
-def dense_kernel(
-    *, num_inputs: int, hidden: int, num_outputs: int, batch_size: int, num_steps: int, is_bytes: bool
-) -> Kernel:
+def dense_kernel(*, num_inputs: int, hidden: int, num_outputs: int, batch_size: int, is_bytes: bool) -> Kernel:
     """Return the kernel for these sizes.
 
     Args:
@@ -18,27 +16,23 @@ def dense_kernel(
         hidden: Number of hidden units; 0 for a model of one layer.
         num_outputs: Number of classes.
         batch_size: Number of samples in a local step.
-        num_steps: Number of local steps.
         is_bytes: Whether features are bytes, which are multiplied by 1/255.
     """
-    sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "OUTPUTS": num_outputs, "BATCH": batch_size, "STEPS": num_steps}
+    sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "OUTPUTS": num_outputs, "BATCH": batch_size}
     return Kernel("dense.c", ("train",), (*sizes.items(), ("BYTES", int(is_bytes))))
 
 
-def lstm_kernel(
-    *, num_inputs: int, hidden: int, batch_size: int, num_steps: int, num_words: int, id_bytes: int
-) -> Kernel:
+def lstm_kernel(*, num_inputs: int, hidden: int, batch_size: int, num_words: int, id_bytes: int) -> Kernel:
     """Return the kernel that trains an LSTM of these sizes.
 
     Args:
         num_inputs: Length of a word vector.
         hidden: Number of hidden units in each layer.
         batch_size: Number of texts in a local step.
-        num_steps: Number of local steps.
         num_words: Number of words of the longest text.
         id_bytes: Size of the number of a word.
     """
-    sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "BATCH": batch_size, "STEPS": num_steps, "WORDS": num_words}
+    sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "BATCH": batch_size, "WORDS": num_words}
     return Kernel("lstm_training.c", ("train",), (*sizes.items(), ("ID_BYTES", id_bytes)))
 
 

@@ -12,6 +12,7 @@ from fedlatest.kernels.native_library import Kernel, is_usable
 from fedlatest.kernels.training_native import dense_kernel, lstm_kernel, train
 from fedlatest.models.base import Loss, Params, sigmoid_cross_entropy, softmax_cross_entropy
 
+MAX_BATCH = 32  # above it, the matrix products of XLA are as fast as dense.c, which is made for small batches
 Apply = Callable[[Params, Any], jax.Array]
 
 
@@ -43,27 +44,29 @@ class NativeTraining(NamedTuple):
     Args:
         apply: The `apply` of the model that the kernel trains; a model with another one is not trained by the kernel.
         loss: The loss whose gradient the kernel computes.
-        choose: (features, batch_size, num_steps) -> the function that trains on such samples on the device that JAX
+        choose: (features, batch_size) -> the function that trains on such samples on the device that JAX
             uses, or None if there is no usable kernel.
     """
 
     apply: Apply
     loss: Loss
-    choose: Callable[[Any, int, int], Train | None]
+    choose: Callable[[Any, int], Train | None]
 
 
 def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes: int) -> NativeTraining:
     """Return how `logistic` (no hidden units) and `mlp` are trained."""
 
-    def choose(features: Any, batch_size: int, num_steps: int) -> Train | None:
+    def choose(features: Any, batch_size: int) -> Train | None:
         array, is_bytes = _levels(features), isinstance(features, Pixels)
         if getattr(array, "shape", ())[1:] != (num_features,) or not (is_bytes or array.dtype == jnp.float32):
+            return None
+        if batch_size > MAX_BATCH:
             return None
         if jax.default_backend() == "gpu":
             usable = not hidden and dense_pallas.is_usable(num_features, num_classes)
             return _train_in_pallas if usable else None
         sizes = {"num_inputs": num_features, "hidden": hidden, "num_outputs": num_classes}
-        kernel = dense_kernel(**sizes, batch_size=batch_size, num_steps=num_steps, is_bytes=is_bytes)
+        kernel = dense_kernel(**sizes, batch_size=batch_size, is_bytes=is_bytes)
         return _train_in_c(kernel, lambda samples: (_levels(samples.features), samples.labels))
 
     return NativeTraining(apply, softmax_cross_entropy, choose)
@@ -72,14 +75,13 @@ def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes:
 def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTraining:
     """Return how `lstm` is trained on texts that are stored as numbers of words."""
 
-    def choose(features: Any, batch_size: int, num_steps: int) -> Train | None:
+    def choose(features: Any, batch_size: int) -> Train | None:
         if not isinstance(features, Words):
             return None
         kernel = lstm_kernel(
             num_inputs=num_features,
             hidden=hidden,
             batch_size=batch_size,
-            num_steps=num_steps,
             num_words=features.ids.shape[1],
             id_bytes=min(4, features.ids.dtype.itemsize),
         )

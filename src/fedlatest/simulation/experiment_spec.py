@@ -283,7 +283,7 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
         return None
     if not isinstance(spec.algorithm.direction, Direction):
         return None
-    train = native.choose(spec.federation.features, spec.batch_size, spec.num_local_steps)
+    train = native.choose(spec.federation.features, spec.batch_size)
     return None if train is None else native
 
 

@@ -89,7 +89,7 @@ def train_locally(
         native: How kernels train the model, if they can do so with this algorithm, loss and optimizer.
     """
     start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
-    train = None if native is None else native.choose(data.features, rows.shape[1], rows.shape[0])
+    train = None if native is None else native.choose(data.features, rows.shape[1])
     if train is not None:
         steps = _declared_steps(algorithm.direction, start, broadcast, client, rows, facts)
         return train(Samples(data.features, data.labels, data.table), steps)
