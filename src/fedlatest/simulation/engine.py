@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError, FedlatestError
@@ -20,6 +21,7 @@ from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.experiment_spec import ExperimentSpec
+from fedlatest.simulation.joint_data import join, select
 from fedlatest.simulation.local_training import DeviceData, put_on_device
 from fedlatest.simulation.memory import available_bytes, nbytes
 from fedlatest.simulation.rounds import (
@@ -45,6 +47,7 @@ class TrialBatch(NamedTuple):
     trials: Trial
     size: int
     shared_availability: bool  # all trials have the same, which then carries no axis of trials
+    federations: tuple[int, ...]  # of each trial, the position in Engine.federations
 
 
 class Measured(NamedTuple):
@@ -94,25 +97,34 @@ class Engine:
         first = specs[0]
         if any(spec.batch_key != first.batch_key for spec in specs):
             raise ConfigError(
-                "these experiments cannot share a compiled program: they differ in functions, shapes, federation, "
-                "seeds or rounds; simulate them separately"
+                "these experiments cannot share a compiled program: they differ in functions, shapes, number of "
+                "clients, seeds or rounds; simulate them separately"
             )
         enable_compilation_cache()
+        self.federations = list(dict.fromkeys(spec.executed.federation for spec in specs))
+        numbers = [self.federations.index(spec.executed.federation) for spec in specs for _ in spec.seeds]
         trials = [trial for spec in specs for trial in spec.trials()]
+        if len(self.federations) > 1:
+            trials = [trial._replace(federation=jnp.int32(n)) for trial, n in zip(trials, numbers, strict=True)]
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
-        self.batches = _batches(trials)
+        self.batches = _batches(trials, numbers)
         self.program = first.program(clients_at_once)
         self._init, self._scoring = ByValue(first.model.init), ByValue((first.model.apply, first.loss))
-        self.federation = first.executed.federation
-        self.data, self.test = _device_data(self.federation)
-        self.num_labels = self.federation.num_labels if self.federation.has_classes else 0
+        federation = self.federations[0]
+        self.num_clients = federation.num_clients
+        self.num_labels = federation.num_labels if federation.has_classes else 0
+
+    @cached_property
+    def data(self) -> DeviceData:
+        """The training samples of all federations on the device."""
+        return join([_device_data(federation)[0] for federation in self.federations])
 
     def start(self) -> list[State]:
         """Return the states before round 0, one per batch; each seed has its own initial model."""
         states = []
         for batch in self.batches:
             models = [_initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
-            states.append(_start(models, program=self.program, num_clients=self.federation.num_clients))
+            states.append(_start(models, program=self.program, num_clients=self.num_clients))
         return states
 
     def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
@@ -143,12 +155,24 @@ class Engine:
 
     def measure(self, states: Sequence[State]) -> Measured:
         """Return the scores on the full training and test sets, and the error of the average of remembered parts."""
-        parts = [
-            _measure(self.data, self.test, state, functions=self._scoring, num_labels=self.num_labels)
-            for state in states
-        ]
-        measured = _fetch(parts)
-        return measured if states[0].total else measured._replace(average_error=None)
+        scores, trials = [], []
+        for offset, batch, state in zip(self._offsets, self.batches, states, strict=True):
+            for number, own in _trials_by_federation(batch):
+                params = state.server.params
+                if len(own) < batch.size:
+                    params = jax.tree.map(lambda leaf, own=own: leaf[own], params)
+                scores.append(
+                    _score(params, *self._samples(number), functions=self._scoring, num_labels=self.num_labels)
+                )
+                trials.append(offset + own)
+        position = np.argsort(np.concatenate(trials))
+        train, test = jax.tree.map(lambda leaf: leaf[position], _fetch(scores))
+        return Measured(train, test, _fetch([_average_error(state) for state in states]) if states[0].total else None)
+
+    def _samples(self, number: int) -> tuple[Any, Any, jax.Array | None]:
+        """Return the training samples, the test samples and the table of words of one federation."""
+        data, test = _device_data(self.federations[number])
+        return (data.features, data.labels), test, data.table
 
     def failures(self, states: Sequence[State]) -> list[FedlatestError | None]:
         """Return the first failure of each trial, or None."""
@@ -162,7 +186,7 @@ class Engine:
         if failure == INVALID_COHORT:
             return ConfigError(
                 f"algorithm {self.program.algorithm.name}: select returned a position twice, outside "
-                f"0 .. {self.federation.num_clients - 1} or of an unavailable client in round {round} (seed {seed})"
+                f"0 .. {self.num_clients - 1} or of an unavailable client in round {round} (seed {seed})"
             )
         if failure == MODEL_NOT_FINITE:
             return DivergedError(
@@ -177,7 +201,7 @@ class Engine:
     @cached_property
     def bytes_needed(self) -> int:
         """Memory for the samples and for the state of every trial; what training needs temporarily is not counted."""
-        return nbytes((self.data, self.test)) + self.state_bytes
+        return nbytes([_device_data(federation) for federation in self.federations]) + self.state_bytes
 
     @cached_property
     def state_bytes(self) -> int:
@@ -266,11 +290,12 @@ def _advance(
     shared_availability: bool,
 ) -> tuple[State, Record]:
     def block(trial: Trial, state: State) -> tuple[State, Record]:
-        after, (record, _) = run_block(program, data, trial, state, length=num_rounds)
+        own = select(data, trial.federation)
+        after, (record, _) = run_block(program, own, trial, state, length=num_rounds)
         return note_final_model(after), record
 
     if size > 1:
-        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0])
+        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0])
         return jax.vmap(block, in_axes=(axes, 0))(trials, state)
     # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
     outcome = block(trials, jax.tree.map(lambda leaf: leaf[0], state))
@@ -278,15 +303,22 @@ def _advance(
 
 
 @partial(jax.jit, static_argnames=("functions", "num_labels"))
-def _measure(data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int) -> Measured:
+def _score(
+    params: Any, train: Any, test: Any, table: jax.Array | None, *, functions: ByValue, num_labels: int
+) -> tuple[Score, Score]:
+    """Return the scores of models [trials, ...] on training and test samples; one program serves all algorithms."""
     apply, loss = functions.value
 
-    def measure(state: State) -> Measured:
-        score = partial(evaluate, apply, loss, state.server.params, table=data.table)
-        on_train = score(data.features, data.labels)
-        return Measured(on_train, score(*test, num_labels=num_labels), average_error(state))
+    def score(params: Any) -> tuple[Score, Score]:
+        on = partial(evaluate, apply, loss, params, table=table)
+        return on(*train), on(*test, num_labels=num_labels)
 
-    return jax.vmap(measure)(state)
+    return jax.vmap(score)(params)
+
+
+@jax.jit
+def _average_error(state: State) -> jax.Array:
+    return jax.vmap(average_error)(state)
 
 
 _ON_DEVICE: WeakKeyDictionary[Federation, tuple[DeviceData, Any]] = WeakKeyDictionary()
@@ -300,10 +332,10 @@ def _device_data(federation: Federation) -> tuple[DeviceData, Any]:
     return _ON_DEVICE[federation]
 
 
-def _batches(trials: list[Trial]) -> list[TrialBatch]:
+def _batches(trials: list[Trial], federations: list[int]) -> list[TrialBatch]:
     """Put all trials into one batch on an accelerator, each into its own on a CPU."""
     if not _side_by_side() or len(trials) == 1:
-        return [TrialBatch(trial, 1, shared_availability=True) for trial in trials]
+        return [TrialBatch(trial, 1, True, (number,)) for trial, number in zip(trials, federations, strict=True)]
     first = trials[0].availability
     shared = all(trial.availability is first for trial in trials)
 
@@ -315,7 +347,13 @@ def _batches(trials: list[Trial]) -> list[TrialBatch]:
     ]
     stacked = Trial._make(jax.tree.map(stack, *column) for column in columns)
     together = stacked._replace(availability=first) if shared else stacked
-    return [TrialBatch(together, len(trials), shared_availability=shared)]
+    return [TrialBatch(together, len(trials), shared, tuple(federations))]
+
+
+def _trials_by_federation(batch: TrialBatch) -> list[tuple[int, npt.NDArray[np.intp]]]:
+    """Return each federation of a batch with the positions of its trials."""
+    numbers = np.array(batch.federations)
+    return [(number, np.flatnonzero(numbers == number)) for number in dict.fromkeys(batch.federations)]
 
 
 def _side_by_side() -> bool:
