@@ -5,7 +5,8 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import groupby
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -16,9 +17,11 @@ import jax
 
 from fedlatest.errors import DivergedError, FedlatestError
 from fedlatest.experiments.experiment import Data, Experiment, FederationBuilder
-from fedlatest.simulation import Progress, simulate_together
+from fedlatest.simulation import Progress, needed_compilations, simulate_together
+from fedlatest.simulation.compile_ahead import Compilation, CompileAhead
 
 MAX_WORKERS = 8
+MAX_COMPILERS = 8
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -43,7 +46,12 @@ BatchCallback = Callable[[BatchProgress], None]
 
 
 def run_batches(
-    batches: Sequence[Batch], builder: FederationBuilder, seeds: Sequence[int], on_progress: BatchCallback
+    batches: Sequence[Batch],
+    builder: FederationBuilder,
+    seeds: Sequence[int],
+    on_progress: BatchCallback,
+    *,
+    compile_threads: int | None = None,
 ) -> None:
     """Run batches one after the other in this process; runs that already have a checkpoint are resumed.
 
@@ -52,14 +60,22 @@ def run_batches(
         builder: holds the data and builds the federations.
         seeds: the seeds of every experiment.
         on_progress: called after every block of rounds and at the end of every batch.
+        compile_threads: number of threads that compile the programs of later batches while a batch runs; 0 compiles
+            each program when it is needed. By default the cores that are left beside an accelerator, and 0 on a CPU,
+            whose cores are busy with the rounds.
     """
-    for number, batch in enumerate(batches):
+    threads = default_compile_threads() if compile_threads is None else compile_threads
+    with CompileAhead(threads) if threads else nullcontext() as ahead:
+        planned = [ahead.plan(partial(_compilations, batch, builder, seeds)) for batch in batches] if ahead else []
+        for number, batch in enumerate(batches):
 
-        def report(round: int, number: int = number) -> None:
-            on_progress(BatchProgress(number, round))
+            def report(round: int, number: int = number) -> None:
+                on_progress(BatchProgress(number, round))
 
-        rounds, diverged = _run_batch(batch, builder, seeds, report)
-        on_progress(BatchProgress(number, rounds, True, diverged))
+            if planned:
+                planned[number].wait()
+            rounds, diverged = _run_batch(batch, builder, seeds, report)
+            on_progress(BatchProgress(number, rounds, True, diverged))
 
 
 def run_batches_in_processes(
@@ -118,8 +134,20 @@ def group_by_program(
 
 def default_workers() -> int:
     """Return the number of CPU cores that this process may use, at most MAX_WORKERS."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS)
+    return min(_num_cores(), MAX_WORKERS)
+
+
+def default_compile_threads() -> int:
+    """Return how many threads compile ahead: none on a CPU, else a core for each but one, at most MAX_COMPILERS."""
+    return 0 if jax.default_backend() == "cpu" else min(_num_cores() - 1, MAX_COMPILERS)
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _compilations(batch: Batch, builder: FederationBuilder, seeds: Sequence[int]) -> list[Compilation]:
+    return needed_compilations([experiment.spec(builder, seeds) for experiment in batch.experiments], batch.folders)
 
 
 def _run_batch(

@@ -4,7 +4,7 @@ All programs are compiled by the module-level `jax.jit` functions below, whose s
 an engine with equal shapes and functions compiles nothing, and a later process finds the program on disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
+from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.joint_data import join, select
@@ -198,6 +199,27 @@ class Engine:
             "is not finite; try a smaller learning_rate"
         )
 
+    def compilations(self, block_lengths: Iterable[int]) -> list[Compilation]:
+        """Return the programs that `start`, `advance` (of these numbers of rounds) and `measure` call."""
+        parts = [_device_data(federation)[0] for federation in self.federations]
+        data, states = jax.eval_shape(join, parts), jax.eval_shape(self.start)
+        scoring = {"functions": self._scoring, "num_labels": self.num_labels}
+        found = [Compilation(_initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})]
+        for batch, state in zip(self.batches, states, strict=True):
+            static = {"program": self.program, "size": batch.size, "shared_availability": batch.shared_availability}
+            found += [
+                Compilation(_advance, (data, batch.trials, state), {**static, "num_rounds": length})
+                for length in block_lengths
+            ]
+            for number, own in _trials_by_federation(batch):
+                params = _with_length(len(own), state.server.params)
+                found.append(Compilation(_score, (params, *self._samples(number)), scoring))
+            models = [_with_length(None, state.server.params)] * batch.size
+            found.append(Compilation(_start, (models,), {"program": self.program, "num_clients": self.num_clients}))
+            if state.total:
+                found.append(Compilation(_average_error, (state,), {}))
+        return found
+
     @cached_property
     def bytes_needed(self) -> int:
         """Memory for the samples and for the state of every trial; what training needs temporarily is not counted."""
@@ -354,6 +376,12 @@ def _trials_by_federation(batch: TrialBatch) -> list[tuple[int, npt.NDArray[np.i
     """Return each federation of a batch with the positions of its trials."""
     numbers = np.array(batch.federations)
     return [(number, np.flatnonzero(numbers == number)) for number in dict.fromkeys(batch.federations)]
+
+
+def _with_length(length: int | None, tree: Any) -> Any:
+    """Return the shapes of a tree with another length of the first axis, or without that axis."""
+    first = () if length is None else (length,)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*first, *leaf.shape[1:]), leaf.dtype), tree)
 
 
 def _side_by_side() -> bool:
