@@ -57,13 +57,18 @@ def run_on_cluster(
     from fedlatest.cli.progress import BatchMonitor
     from fedlatest.experiments.cluster_runs import DataSource, connect
     from fedlatest.experiments.parallel_runs import group_by_program, single_batches
+    from fedlatest.runs import RunFolder
 
     with connect(address, num_workers=min(num_workers, len(experiments)), device=device) as cluster:
         accelerated = cluster.check(folders[0].parent)
         show_notes(cluster.notes)
-        batches = (
-            group_by_program(experiments, folders, builder) if accelerated else single_batches(experiments, folders)
-        )
+        if accelerated:
+            batches = group_by_program(experiments, folders, builder)
+        else:
+            batches = single_batches(experiments, folders)
+        if replace:
+            for folder in folders:
+                RunFolder(folder).remove_run()
         with BatchMonitor(batches) as monitor:
             cluster.run(
                 batches, DataSource(recipe, data), seeds, monitor.on_progress,

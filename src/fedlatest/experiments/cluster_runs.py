@@ -247,9 +247,7 @@ class _Job:
             self.running[number] = self.last_worker[number] = worker
             note = ""
             if previous not in (None, worker):
-                note = (
-                    f"{self._names(number)}: worker {previous} was lost; {worker} goes on at round {message['round']}"
-                )
+                note = f"{self._names(number)}: worker {previous} was lost; {worker} continues from round {round}"
             self.on_progress(BatchProgress(number, round, note=note))
         elif message["kind"] == ENDED:
             self.running.pop(number, None)
