@@ -95,6 +95,30 @@ def test_a_worker_is_killed_and_its_run_continues(small_mnist: Path, tmp_path: P
         assert_same_run(folder, tmp_path / "alone" / experiment.name)
 
 
+def test_a_worker_is_shut_down_and_its_run_continues(small_mnist: Path, tmp_path: Path) -> None:
+    """SIGTERM, as a batch system sends it: the run writes a checkpoint first, so no round is repeated."""
+    experiment = mnist_experiment(f"algorithm=fedavg {LONG}")
+    batches, source = single_batches([experiment], [tmp_path / "run"]), DataSource("mnist", small_mnist)
+    with real_cluster(tmp_path) as (address, _), connect_soon(address) as cluster:
+        cluster.client.wait_for_workers(2, timeout=60)
+        reports: list[BatchProgress] = []
+        stopped_at: list[int] = []
+
+        def terminate(progress: BatchProgress) -> None:
+            reports.append(progress)
+            if progress.round > 1000 and not stopped_at:
+                tasks, pids = cluster.client.processing(), cluster.client.run(os.getpid)
+                [victim] = [name for name, keys in tasks.items() if keys]
+                stopped_at.append(progress.round)
+                os.kill(pids[victim], signal.SIGTERM)
+
+        cluster.run(batches, source, [0], terminate)
+    [note] = [report.note for report in reports if report.note]
+    [continued] = re.findall(r"continues from round (\d+)$", note)
+    assert int(continued) >= stopped_at[0]
+    assert RunFolder(tmp_path / "run").finished
+
+
 @contextmanager
 def connect_soon(address: str) -> Iterator[Cluster]:
     """Connect to a scheduler that has just been started."""
