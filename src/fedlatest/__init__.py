@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         tweet_federation,
     )
     from fedlatest.errors import (
+        ClusterError,
         ConfigError,
         DataError,
         DeploymentError,
@@ -99,6 +100,7 @@ __all__ = [
     "AccountSplit",
     "Algorithm",
     "Availability",
+    "ClusterError",
     "ConfigError",
     "DataError",
     "DeploymentError",

@@ -17,6 +17,14 @@ class RunFolderError(FedlatestError):
     """A run folder cannot be written, is in use, or belongs to another configuration."""
 
 
+class RunFolderInUseError(RunFolderError):
+    """Another process writes to the run folder; it may be retried when that process has ended."""
+
+
+class ClusterError(FedlatestError, RuntimeError):
+    """A Dask cluster cannot be reached, or its workers cannot run experiments; the message says what to do."""
+
+
 class DivergedError(FedlatestError, ArithmeticError):
     """An update or the model is no longer finite; the message says where."""
 

@@ -10,13 +10,8 @@ import pytest
 
 from fedlatest import FedlatestError, RunFolder, Samples, load_digits
 from fedlatest.experiments import Experiment, FederationBuilder
-from fedlatest.experiments.parallel_runs import (
-    Batch,
-    BatchProgress,
-    group_by_program,
-    run_batches,
-    run_batches_in_processes,
-)
+from fedlatest.experiments.parallel_runs import Batch, BatchProgress, group_by_program, run_batches
+from fedlatest.experiments.process_runs import run_batches_in_processes
 from fedlatest.reproduction.mnist_figures import mnist_experiment
 
 SMALL = "num_clients=20 local_steps=2 rounds=60 evaluate_every=5"

@@ -60,6 +60,11 @@ SPECS = {
     "number": [spec(fedprox(mu=0.1)), spec(fedprox(mu=2.0)), spec(fedprox(mu=0.0))],
     "server step": [spec(fedadam(server_step=0.01)), spec(fedadam(server_step=0.3))],
     "step size": [spec(fedavg(), rate=0.1), spec(fedavg(), rate=0.4)],
+    "data": [
+        spec(fedprox(mu=0.5)),
+        spec(fedprox(mu=0.5), NIGHT, federation=small_federation(8, seed=2)),
+        spec(fedprox(mu=0.5), NIGHT),
+    ],
 }
 
 
@@ -86,7 +91,7 @@ def test_results_equal_those_of_single_runs(
         spec(fedavg(weighting="none")),
         spec(fedavg(), bernoulli(np.full(8, 0.5))),
         spec(fedavg(), num_local_steps=1),
-        spec(fedavg(), federation=small_federation(8, seed=1)),
+        spec(fedavg(), diurnal(np.arange(7) < 3, period=4), federation=small_federation(7, seed=1)),
         spec(fedavg(), seeds=(0,)),
         spec(fedavg(), rounds=20),
         spec(fedprox(mu=0.0)),

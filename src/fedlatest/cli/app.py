@@ -40,6 +40,12 @@ def about(
         raise typer.Exit
 
 
+def show_notes(notes: list[str]) -> None:
+    """Print messages for the user about the data or the cluster."""
+    for note in notes:
+        err.print(Text(note, style="yellow"), soft_wrap=True)
+
+
 def use_device(device: str | None) -> None:
     """Make JAX use `cpu` or `gpu`; None leaves the choice to JAX."""
     if device not in (None, "cpu", "gpu"):

@@ -180,6 +180,35 @@ class BatchBars:
         return f"{self._num_done}/{sum(len(batch.experiments) for batch in self._batches)} runs"
 
 
+class BatchMonitor:
+    """Shows the progress of batches and passes Ctrl-C on to them; a context manager."""
+
+    def __init__(self, batches: "Sequence[Batch]") -> None:
+        self._stop, self._bars = GracefulStop(), BatchBars(batches)
+
+    def __enter__(self) -> "BatchMonitor":
+        self._stop.__enter__()
+        self._bars.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.__exit__(*error)
+        self._stop.__exit__(*error)
+
+    def on_progress(self, progress: "BatchProgress") -> None:
+        """Show progress; raise KeyboardInterrupt if the user wants to stop."""
+        self._bars.update(progress)
+        for message in (progress.note, *(f"{name}: {reason}" for name, reason in progress.diverged.items())):
+            if message:
+                err.print(Text(message, style="yellow"), soft_wrap=True)
+        self.on_idle()
+
+    def on_idle(self) -> None:
+        """Raise KeyboardInterrupt if the user wants to stop."""
+        if self._stop.requested:
+            raise KeyboardInterrupt
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration in minutes and seconds.
 

@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out, use_device
+from fedlatest.cli.app import app, err, out, show_notes, use_device
+from fedlatest.cli.cluster import check_cluster, run_on_cluster
 from fedlatest.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
     from fedlatest.experiments import Experiment
-    from fedlatest.experiments.parallel_runs import BatchProgress
     from fedlatest.report import Claim, PublishedCurve, RunRecord
     from fedlatest.reproduction.figure import Figure
     from fedlatest.reproduction.papers import Judgement, Reproduction
@@ -32,6 +32,9 @@ def reproduce(
     to: Annotated[Path | None, typer.Option("--out", help="Folder for runs, figures and report.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or gpu (default: JAX's choice).")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core).")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
+    ] = None,
 ) -> None:
     """Run what the paper's figures need, draw them, and judge its claims.
 
@@ -57,8 +60,9 @@ def reproduce(
     started, seed_numbers = time.monotonic(), list(range(seeds))
     missing = [each for each in experiments if not _is_complete(each, root / each.name, seed_numbers)]
     if missing:
-        use_device(device)
-        _run(reproduction, missing, root, seed_numbers, data, workers or default_workers())
+        check_cluster(cluster)
+        use_device("cpu" if cluster else device)
+        _run(reproduction, missing, root, seed_numbers, data, workers or default_workers(), cluster, device)
     runs = {record.path.name: record for record in _finished_runs([root / each.name for each in experiments])}
     judgement = judge(runs.values(), histories)
     _write_results(reproduction, figures, runs, judgement, root)
@@ -87,14 +91,16 @@ def _run(
     seeds: list[int],
     data: Path | None,
     num_workers: int,
+    cluster: str | None,
+    device: str | None,
 ) -> None:
-    """Run the experiments: batched in compiled programs on an accelerator, in several processes on a CPU."""
+    """Run the experiments: on a cluster, batched in compiled programs on an accelerator, or in several processes."""
     import jax
 
-    from fedlatest.cli.progress import BatchBars, GracefulStop, LoadingBars
-    from fedlatest.cli.run import show_notes
+    from fedlatest.cli.progress import BatchMonitor, LoadingBars
     from fedlatest.experiments import FederationBuilder
-    from fedlatest.experiments.parallel_runs import Batch, group_by_program, run_batches, run_batches_in_processes
+    from fedlatest.experiments.parallel_runs import group_by_program, run_batches, single_batches
+    from fedlatest.experiments.process_runs import run_batches_in_processes
 
     with LoadingBars() as loading:
         builder = FederationBuilder(reproduction.load(data, on_progress=loading.update))
@@ -102,30 +108,23 @@ def _run(
         builder.build(experiment.values)
     show_notes(builder.notes)
     folders = [root / experiment.name for experiment in experiments]
-    accelerated = jax.default_backend() != "cpu"
-    if accelerated:
-        batches = group_by_program(experiments, folders, builder)
-    else:
-        batches = [Batch((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
-    with GracefulStop() as stop, BatchBars(batches) as bars:
-
-        def on_progress(progress: "BatchProgress") -> None:
-            bars.update(progress)
-            for name, reason in progress.diverged.items():
-                err.print(Text(f"{name}: {reason}", style="yellow"), soft_wrap=True)
-            if stop.requested:
-                raise KeyboardInterrupt
-
-        try:
-            if accelerated:
-                run_batches(batches, builder, seeds, on_progress)
-            else:
-                run_batches_in_processes(
-                    batches, partial(reproduction.load, data), seeds, on_progress, num_workers=num_workers
-                )
-        except KeyboardInterrupt:
-            err.print(f"stopped; run the same command again to continue (runs are in {root})", soft_wrap=True)
-            raise typer.Exit(130) from None
+    try:
+        if cluster:
+            run_on_cluster(
+                cluster, experiments, folders, builder, reproduction.name, data, seeds,
+                num_workers=num_workers, device=device,
+            )  # fmt: skip
+        elif jax.default_backend() != "cpu":
+            batches = group_by_program(experiments, folders, builder)
+            with BatchMonitor(batches) as monitor:
+                run_batches(batches, builder, seeds, monitor.on_progress)
+        else:
+            batches, load = single_batches(experiments, folders), partial(reproduction.load, data)
+            with BatchMonitor(batches) as monitor:
+                run_batches_in_processes(batches, load, seeds, monitor.on_progress, num_workers=num_workers)
+    except KeyboardInterrupt:
+        err.print(f"stopped; run the same command again to continue (runs are in {root})", soft_wrap=True)
+        raise typer.Exit(130) from None
 
 
 def _write_results(

@@ -11,9 +11,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out, use_device
+from fedlatest.cli.app import app, err, out, show_notes, use_device
+from fedlatest.cli.cluster import check_cluster, run_on_cluster
 from fedlatest.cli.progress import ExperimentBars, GracefulStop, LoadingBars
-from fedlatest.errors import ConfigError, RunFolderError
+from fedlatest.errors import ConfigError, DivergedError, RunFolderError
 
 if TYPE_CHECKING:
     from fedlatest.experiments import Recipe
@@ -53,6 +54,9 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run in the folder.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the folder.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
+    ] = None,
 ) -> None:
     """Run a recipe, print a table of results and draw a figure."""
     from fedlatest.experiments import FederationBuilder
@@ -63,7 +67,8 @@ def run(
     if resume and force:
         raise ConfigError("--resume, --force: resume the run or replace it, not both")
     numbers = _seeds(seed, seeds)
-    use_device(device)
+    check_cluster(cluster)
+    use_device("cpu" if cluster else device)
     with LoadingBars() as loading:
         builder = FederationBuilder(chosen.load(data, on_progress=loading.update))
     specs = [experiment.spec(builder, numbers) for experiment in experiments]  # checks all values before any work
@@ -73,7 +78,21 @@ def run(
     _check_folders(root, folders, replace_or_resume=resume or force)
     options = {"resume": resume, "force": force, "tensorboard": tensorboard}
     try:
-        _run_all([experiment.name for experiment in experiments], specs, folders, options)
+        if cluster:
+            from fedlatest.experiments.parallel_runs import default_workers
+            from fedlatest.simulation.blocks import blocks
+
+            for spec in specs:
+                blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before runs are replaced
+            run_on_cluster(
+                cluster, experiments, folders, builder, chosen.name, data, numbers,
+                num_workers=default_workers(), device=device, replace=force, tensorboard=tensorboard,
+            )  # fmt: skip
+            for folder in folders:
+                _raise_if_diverged(folder)
+                _draw(folder)
+        else:
+            _run_all([experiment.name for experiment in experiments], specs, folders, options)
     except KeyboardInterrupt:
         option = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; to resume from the last checkpoint in {root}, repeat the command {option}", soft_wrap=True)
@@ -99,12 +118,6 @@ def find_recipe(name: str) -> "Recipe":
     return RECIPES[name]
 
 
-def show_notes(notes: list[str]) -> None:
-    """Print messages about the data."""
-    for note in notes:
-        err.print(Text(note, style="yellow"), soft_wrap=True)
-
-
 def check_is_no_run(root: Path, command: str) -> None:
     """Raise RunFolderError if a folder that will hold several run folders is a run folder itself."""
     from fedlatest.runs import RunFolder
@@ -115,7 +128,6 @@ def check_is_no_run(root: Path, command: str) -> None:
 
 def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path], options: Mapping[str, Any]) -> None:
     """Run one experiment after the other, each with its own progress bar and figure."""
-    from fedlatest.report import draw_curves, draw_sleep, has_sleep, read_runs
     from fedlatest.runs import RunFolder
     from fedlatest.simulation import simulate_spec
 
@@ -133,10 +145,24 @@ def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path
                     raise KeyboardInterrupt
 
             simulate_spec(spec, folder, on_progress=on_progress, **options)
-            [record] = read_runs([folder])
-            draw_curves([record], folder / "figure.png")
-            if has_sleep(record):
-                draw_sleep(record, folder / "sleep.png")
+            _draw(folder)
+
+
+def _raise_if_diverged(folder: Path) -> None:
+    from fedlatest.runs import RunFolder
+
+    if reason := RunFolder(folder).manifest.get("diverged"):
+        raise DivergedError(reason)
+
+
+def _draw(folder: Path) -> None:
+    """Draw the figures of one run."""
+    from fedlatest.report import draw_curves, draw_sleep, has_sleep, read_runs
+
+    [record] = read_runs([folder])
+    draw_curves([record], folder / "figure.png")
+    if has_sleep(record):
+        draw_sleep(record, folder / "sleep.png")
 
 
 def _check_folders(root: Path, folders: list[Path], *, replace_or_resume: bool) -> None:

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedlatest.errors import ConfigError, RunFolderError
+from fedlatest.errors import ConfigError, RunFolderError, RunFolderInUseError
 from fedlatest.files import DRAFT, acquire_lock, release_lock, sync, write_text
 from fedlatest.runs.array_files import ArrayFile, save_arrays
 from fedlatest.runs.clients import (
@@ -329,7 +329,7 @@ class RunFolder:
         try:
             self._lock = acquire_lock(self.path)
         except BlockingIOError:
-            raise RunFolderError(f"{self.path}: another process is running here; wait for it or stop it") from None
+            raise RunFolderInUseError(f"{self.path}: another process is running here; wait for it or stop it") from None
 
     def _remove_drafts(self) -> None:
         for draft in self.path.glob(f".*{DRAFT}"):

@@ -6,7 +6,7 @@ It imports `algorithms`, `availability`, `data`, `models`, `runs` and `theory`, 
 from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.recorder import Result
-from fedlatest.simulation.simulate import Progress, simulate, simulate_spec, simulate_together
+from fedlatest.simulation.simulate import Progress, needed_compilations, simulate, simulate_spec, simulate_together
 from fedlatest.simulation.trained_model import TrainedModel, load_model
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Result",
     "TrainedModel",
     "load_model",
+    "needed_compilations",
     "simulate",
     "simulate_spec",
     "simulate_together",

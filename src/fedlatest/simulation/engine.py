@@ -4,7 +4,7 @@ All programs are compiled by the module-level `jax.jit` functions below, whose s
 an engine with equal shapes and functions compiles nothing, and a later process finds the program on disk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.algorithms.base import ClientState
 from fedlatest.data import Federation
@@ -21,9 +22,11 @@ from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation.checkpoints import named_parts, restore_states
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
+from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.host_rows import HostRows
+from fedlatest.simulation.joint_data import join, select
 from fedlatest.simulation.local_training import DeviceData, put_on_device
 from fedlatest.simulation.memory import nbytes
 from fedlatest.simulation.memory_needs import MemoryNeeds, RunSize, memory_room
@@ -57,6 +60,7 @@ class TrialBatch(NamedTuple):
     trials: Trial
     size: int
     shared_availability: bool  # all trials have the same, which then carries no axis of trials
+    federations: tuple[int, ...]  # of each trial, the position in Engine.federations
 
 
 class Measured(NamedTuple):
@@ -88,22 +92,32 @@ class Engine:
         first = specs[0]
         if any(spec.batch_key != first.batch_key for spec in specs):
             raise ConfigError(
-                "these experiments cannot share a compiled program: they differ in functions, shapes, federation, "
-                "seeds or rounds; simulate them separately"
+                "these experiments cannot share a compiled program: they differ in functions, shapes, number of "
+                "clients, seeds or rounds; simulate them separately"
             )
         enable_compilation_cache()
+        self.federations = list(dict.fromkeys(spec.executed.federation for spec in specs))
+        numbers = [self.federations.index(spec.executed.federation) for spec in specs for _ in spec.seeds]
         trials = [trial for spec in specs for trial in spec.trials()]
+        if len(self.federations) > 1:
+            trials = [trial._replace(federation=jnp.int32(n)) for trial, n in zip(trials, numbers, strict=True)]
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
-        self.batches = _batches(trials)
+        self.batches = _batches(trials, numbers)
         self.program = first.program(clients_at_once, num_trials=self.batches[0].size)
         self._init, self._scoring = ByValue(first.model.init), ByValue((first.model.apply, first.loss))
-        self.federation = first.executed.federation
-        self.data, self.test = _device_data(self.federation)
-        self.num_labels = self.federation.num_labels if self.federation.has_classes else 0
+        federation = self.federations[0]
+        self.num_clients = federation.num_clients
+        self.num_labels = federation.num_labels if federation.has_classes else 0
         self._spec = first
+        self._parts = [_device_data(federation) for federation in self.federations]
         self.notes: list[str] = []
         if first.client_rows == "auto" and not self.needs.fits(memory_room()):
             self._store_seen_rows(clients_at_once)
+
+    @cached_property
+    def data(self) -> DeviceData:
+        """The training samples of all federations on the device."""
+        return join([data for data, _ in self._parts])
 
     def start(self) -> list[State]:
         """Return the states before round 0, one per batch; each seed has its own initial model."""
@@ -111,12 +125,12 @@ class Engine:
 
     def _start_batch(self, batch: TrialBatch) -> State:
         models = [_initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
-        num_clients, storage = self.federation.num_clients, self.program.storage
-        state = _start(models, program=self.program, num_clients=num_clients)
+        storage = self.program.storage
+        state = _start(models, program=self.program, num_clients=self.num_clients)
         if storage.on_device:
             return state
         clients = _start_clients(models, program=self.program)
-        rows = HostRows(clients, rows=storage.rows, num_clients=num_clients, capacity=storage.capacity)
+        rows = HostRows(clients, rows=storage.rows, num_clients=self.num_clients, capacity=storage.capacity)
         return state._replace(clients=rows)
 
     def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
@@ -153,20 +167,20 @@ class Engine:
 
         The error requires all rows. Where these are many and not on an accelerator, it is measured only if `last`.
         """
-        storage, with_error = self.program.storage, bool(states[0].total) and (last or self._averages_quickly)
-        parts = []
-        for state in states:
-            rows = state.clients
-            if isinstance(rows, HostRows):
-                state = state._replace(clients=ClientState())
-            measured = _measure(
-                self.data, self.test, state, functions=self._scoring, num_labels=self.num_labels,
-                with_error=with_error and storage.on_device,
-            )  # fmt: skip
-            if with_error and isinstance(rows, HostRows):
-                measured = measured._replace(average_error=_host_average_error(state, rows))
-            parts.append(measured)
-        return _fetch(parts)
+        scores, trials = [], []
+        for offset, batch, state in zip(self._offsets, self.batches, states, strict=True):
+            for number, own in _trials_by_federation(batch):
+                params = state.server.params
+                if len(own) < batch.size:
+                    params = jax.tree.map(lambda leaf, own=own: leaf[own], params)
+                scores.append(
+                    _score(params, *self._samples(number), functions=self._scoring, num_labels=self.num_labels)
+                )
+                trials.append(offset + own)
+        position = np.argsort(np.concatenate(trials))
+        train, test = jax.tree.map(lambda leaf: leaf[position], _fetch(scores))
+        with_error = bool(states[0].total) and (last or self._averages_quickly)
+        return Measured(train, test, _fetch([_error_of(state) for state in states]) if with_error else None)
 
     @property
     def _averages_quickly(self) -> bool:
@@ -174,6 +188,11 @@ class Engine:
         if self.program.storage.on_device and jax.default_backend() != "cpu":
             return True
         return self._size.rows_bytes(self.program.storage) <= MOST_AVERAGED_BYTES
+
+    def _samples(self, number: int) -> tuple[Any, Any, jax.Array | None]:
+        """Return the training samples, the test samples and the table of words of one federation."""
+        data, test = self._parts[number]
+        return (data.features, data.labels), test, data.table
 
     def failures(self, states: Sequence[State]) -> list[FedlatestError | None]:
         """Return the first failure of each trial, or None."""
@@ -187,7 +206,7 @@ class Engine:
         if failure == INVALID_COHORT:
             return ConfigError(
                 f"algorithm {self.program.algorithm.name}: select returned a position twice, outside "
-                f"0 .. {self.federation.num_clients - 1} or of an unavailable client in round {round} (seed {seed})"
+                f"0 .. {self.num_clients - 1} or of an unavailable client in round {round} (seed {seed})"
             )
         if failure == MODEL_NOT_FINITE:
             return DivergedError(
@@ -199,10 +218,33 @@ class Engine:
             "is not finite; try a smaller learning_rate"
         )
 
+    def compilations(self, block_lengths: Iterable[int]) -> list[Compilation]:
+        """Return the programs that `start`, `advance` (of these numbers of rounds) and `measure` call."""
+        if not self.program.storage.on_device:
+            return []  # the round is divided into several programs, which take less long to compile
+        parts = [data for data, _ in self._parts]
+        data, states = jax.eval_shape(join, parts), jax.eval_shape(self.start)
+        scoring = {"functions": self._scoring, "num_labels": self.num_labels}
+        found = [Compilation(_initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})]
+        for batch, state in zip(self.batches, states, strict=True):
+            static = {"program": self.program, "size": batch.size, "shared_availability": batch.shared_availability}
+            found += [
+                Compilation(_advance, (data, batch.trials, state), {**static, "num_rounds": length})
+                for length in block_lengths
+            ]
+            for number, own in _trials_by_federation(batch):
+                params = _with_length(len(own), state.server.params)
+                found.append(Compilation(_score, (params, *self._samples(number)), scoring))
+            models = [_with_length(None, state.server.params)] * batch.size
+            found.append(Compilation(_start, (models,), {"program": self.program, "num_clients": self.num_clients}))
+            if state.total:
+                found.append(Compilation(_average_error, (state,), {}))
+        return found
+
     @property
     def bytes_needed(self) -> int:
         """Memory of the device for the samples, for the state of every trial and, by an estimate, for training."""
-        return nbytes((self.data, self.test)) + self.needs.device
+        return nbytes(self._parts) + self.needs.device
 
     @property
     def state_bytes(self) -> int:
@@ -216,7 +258,7 @@ class Engine:
 
     @cached_property
     def _size(self) -> RunSize:
-        spec, num_clients, num_trials = self._spec, self.federation.num_clients, len(self.seeds)
+        spec, num_clients, num_trials = self._spec, self.num_clients, len(self.seeds)
         without_rows = replace(self.program, storage=RowStorage("host"))
         one_trial = jax.eval_shape(
             lambda key: initial_state(without_rows, self._init.value(key), num_clients), jax.random.key(0)
@@ -247,7 +289,7 @@ class Engine:
             return
         every, seen = (self._size.rows_bytes(each.storage) / 2**30 for each in (self.program, program))
         self.notes.append(
-            f"client_rows=seen: rows for all {self.federation.num_clients} clients ({every:.1f} GiB) do not fit into "
+            f"client_rows=seen: rows for all {self.num_clients} clients ({every:.1f} GiB) do not fit into "
             f"memory; rows for the {self._spec.capacity} that can take part ({seen:.1f} GiB) do, with the same results"
         )
         self.program = program
@@ -316,7 +358,8 @@ def _advance(
     shared_availability: bool,
 ) -> tuple[State, Record]:
     def block(trial: Trial, state: State) -> tuple[State, Record]:
-        after, (record, _) = run_block(program, data, trial, state, length=num_rounds)
+        own = select(data, trial.federation)
+        after, (record, _) = run_block(program, own, trial, state, length=num_rounds)
         return note_final_model(after), record
 
     return _for_each_trial(block, trials, state, size=size, shared_availability=shared_availability)
@@ -342,8 +385,10 @@ def _advance_from_host(
 def _select(
     data: DeviceData, trials: Trial, state: State, *, program: Program, size: int, shared_availability: bool
 ) -> Selection:
-    select = partial(select_cohort, program, data)
-    return _for_each_trial(select, trials, state, size=size, shared_availability=shared_availability)
+    def choose(trial: Trial, state: State) -> Selection:
+        return select_cohort(program, select(data, trial.federation), trial, state)
+
+    return _for_each_trial(choose, trials, state, size=size, shared_availability=shared_availability)
 
 
 @partial(jax.jit, static_argnames=("program", "size", "shared_availability"), donate_argnames="state")
@@ -357,7 +402,9 @@ def _finish(
     size: int,
     shared_availability: bool,
 ) -> tuple[State, Record]:
-    finish = partial(finish_round, program, data)
+    def finish(trial: Trial, state: State, selection: Selection) -> tuple[State, Record]:
+        return finish_round(program, select(data, trial.federation), trial, state, selection)
+
     return _for_each_trial(finish, trials, state, selection, size=size, shared_availability=shared_availability)
 
 
@@ -366,7 +413,7 @@ def _for_each_trial(
 ) -> Any:
     """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
     if size > 1:
-        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0])
+        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0])
         return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
     # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
     outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))
@@ -376,19 +423,29 @@ def _for_each_trial(
 _note_final_models = jax.jit(jax.vmap(note_final_model))
 
 
-@partial(jax.jit, static_argnames=("functions", "num_labels", "with_error"))
-def _measure(
-    data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int, with_error: bool
-) -> Measured:
+@partial(jax.jit, static_argnames=("functions", "num_labels"))
+def _score(
+    params: Any, train: Any, test: Any, table: jax.Array | None, *, functions: ByValue, num_labels: int
+) -> tuple[Score, Score]:
+    """Return the scores of models [trials, ...] on training and test samples; one program serves all algorithms."""
     apply, loss = functions.value
 
-    def measure(state: State) -> Measured:
-        score = partial(evaluate, apply, loss, state.server.params, table=data.table)
-        on_train = score(data.features, data.labels)
-        error = average_error(state) if with_error else None
-        return Measured(on_train, score(*test, num_labels=num_labels), error)
+    def score(params: Any) -> tuple[Score, Score]:
+        on = partial(evaluate, apply, loss, params, table=table)
+        return on(*train), on(*test, num_labels=num_labels)
 
-    return jax.vmap(measure)(state)
+    return jax.vmap(score)(params)
+
+
+@jax.jit
+def _average_error(state: State) -> jax.Array:
+    return jax.vmap(average_error)(state)
+
+
+def _error_of(state: State) -> Any:
+    if isinstance(state.clients, HostRows):
+        return _host_average_error(state, state.clients)
+    return _average_error(state)
 
 
 def _host_average_error(state: State, rows: HostRows) -> np.ndarray[Any, Any]:
@@ -414,10 +471,10 @@ def _device_data(federation: Federation) -> tuple[DeviceData, Any]:
     return _ON_DEVICE[federation]
 
 
-def _batches(trials: list[Trial]) -> list[TrialBatch]:
+def _batches(trials: list[Trial], federations: list[int]) -> list[TrialBatch]:
     """Put all trials into one batch on an accelerator, each into its own on a CPU."""
     if not _side_by_side() or len(trials) == 1:
-        return [TrialBatch(trial, 1, shared_availability=True) for trial in trials]
+        return [TrialBatch(trial, 1, True, (number,)) for trial, number in zip(trials, federations, strict=True)]
     first = trials[0].availability
     shared = all(trial.availability is first for trial in trials)
 
@@ -429,7 +486,19 @@ def _batches(trials: list[Trial]) -> list[TrialBatch]:
     ]
     stacked = Trial._make(jax.tree.map(stack, *column) for column in columns)
     together = stacked._replace(availability=first) if shared else stacked
-    return [TrialBatch(together, len(trials), shared_availability=shared)]
+    return [TrialBatch(together, len(trials), shared, tuple(federations))]
+
+
+def _trials_by_federation(batch: TrialBatch) -> list[tuple[int, npt.NDArray[np.intp]]]:
+    """Return each federation of a batch with the positions of its trials."""
+    numbers = np.array(batch.federations)
+    return [(number, np.flatnonzero(numbers == number)) for number in dict.fromkeys(batch.federations)]
+
+
+def _with_length(length: int | None, tree: Any) -> Any:
+    """Return the shapes of a tree with another length of the first axis, or without that axis."""
+    first = () if length is None else (length,)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*first, *leaf.shape[1:]), leaf.dtype), tree)
 
 
 def _side_by_side() -> bool:

@@ -20,6 +20,7 @@ from fedlatest.identity import describe
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
+from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
 from fedlatest.simulation.memory_needs import client_training_bytes
 from fedlatest.simulation.rounds import Program, Trial, initial_client
@@ -167,10 +168,10 @@ class ExperimentSpec:
 
     @cached_property
     def batch_key(self) -> Hashable:
-        """Specs with equal keys can run side by side: they differ in numbers, not in shapes or functions."""
+        """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
         leaves, structure = jax.tree.flatten(self.executed.availability)
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
-        same = (self.federation, self.rounds, self.evaluate_every, tuple(self.seeds))
+        same = (layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
     def manifest(self) -> dict[str, Any]:

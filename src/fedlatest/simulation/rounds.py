@@ -95,6 +95,7 @@ class Trial(NamedTuple):
     learning_rate: jax.Array
     numbers: Mapping[str, jax.Array]  # the algorithm's
     rates: jax.Array | None = None  # [N] participation rates, where they are given
+    federation: jax.Array | None = None  # which of several joined federations; None if there is one
 
 
 class State(NamedTuple):

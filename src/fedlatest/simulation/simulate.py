@@ -18,6 +18,7 @@ from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.blocks import CheckpointTimer, blocks
+from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
@@ -226,6 +227,27 @@ def simulate_together(
         for recorder in recorders:
             recorder.close()
     return [recorder.result for recorder in recorders if recorder.result is not None]
+
+
+def needed_compilations(specs: Sequence[ExperimentSpec], outs: Sequence[Path]) -> list[Compilation]:
+    """Return the programs that `simulate_together(specs, outs, resume=True)` will call, to compile them ahead.
+
+    Args:
+        specs: Experiments with equal `ExperimentSpec.batch_key`.
+        outs: A folder for each.
+    """
+    folders = [RunFolder(out) for out in outs]
+    unfinished = [
+        (folder.rounds_done, spec)
+        for spec, folder in zip(specs, folders, strict=True)
+        if not folder.exists or folder.manifest["status"] == "running"
+    ]
+    found: list[Compilation] = []
+    for first in sorted({rounds_done for rounds_done, _ in unfinished}):
+        together = [spec for rounds_done, spec in unfinished if rounds_done == first]
+        remaining = blocks(together[0].rounds, together[0].evaluate_every, first=first)
+        found += Engine(together).compilations({block.last - block.first for block in remaining})
+    return found
 
 
 def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None) -> Engine:
