@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from fedlatest.algorithms import fedavg
 from fedlatest.algorithms.base import ClientFacts, ClientState, Direction, ModelOnly
 from fedlatest.data.features import Pixels, Words
-from fedlatest.kernels import dense_pallas, native_library
+from fedlatest.kernels import dense_pallas, lstm_training_pallas, native_library
 from fedlatest.models import Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
+from fedlatest.models.native_training import LocalSteps, Samples
 from fedlatest.simulation.local_training import DeviceData, train_locally
 from tests.kernels.recurrence_backends import needs_compiler
 
@@ -107,22 +108,45 @@ def texts(dtype: Any) -> DeviceData:
     return some_data(words, jnp.asarray(rng.normal(size=(20, 5)), jnp.float32), classes=2)
 
 
+def in_pallas(model: Model) -> Model:
+    """Return an LSTM that is trained by the kernel for GPUs; it is interpreted, so that no GPU is needed."""
+
+    def train(samples: Samples, steps: LocalSteps) -> Any:
+        texts = samples.features
+        assert samples.table is not None
+        return lstm_training_pallas.train(
+            steps.start, steps.offset, texts.ids, texts.lengths, samples.labels, samples.table,
+            steps.rows, steps.rates, steps.pulls, interpret=True,
+        )  # fmt: skip
+
+    assert model.native_training is not None
+    return model._replace(native_training=model.native_training._replace(choose=lambda *_: train))
+
+
 MODELS = {
     "logistic": (logistic(num_features=17, num_classes=CLASSES), floats(17)),
     "logistic on bytes": (logistic(num_features=17, num_classes=CLASSES), levels(17)),
     "mlp": (mlp(num_features=17, num_classes=CLASSES, hidden=9), floats(17)),
     "lstm": (lstm(num_features=5, hidden=4), texts(jnp.uint8)),
+    "lstm in Pallas": (in_pallas(lstm(num_features=5, hidden=8)), texts(jnp.uint8)),
 }
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        # The interpreter is slow; "plain" and "all" have none and all of the terms that the kernel computes.
+        pytest.param(name, form, marks=[pytest.mark.slow] if "Pallas" in name and form not in ("plain", "all") else [])
+        for name in MODELS
+        for form in DIRECTIONS
+    ],
+)
 def test_a_kernel_takes_the_declared_steps(name: str, direction: str) -> None:
     model, data = MODELS[name]
     assert_equal_to_plain_jax(model, data, DIRECTIONS[direction], steps=4, batch=2)
 
 
-@pytest.mark.parametrize("name", ["logistic", "lstm"])
+@pytest.mark.parametrize("name", ["logistic", "lstm", "lstm in Pallas"])
 def test_every_client_may_have_its_own_start(name: str) -> None:
     model, data = MODELS[name]
     assert_equal_to_plain_jax(model, data, DIRECTIONS["pull"], steps=2, batch=2, own_start=True)
@@ -131,6 +155,37 @@ def test_every_client_may_have_its_own_start(name: str) -> None:
 @pytest.mark.parametrize("dtype", [jnp.uint16, jnp.int32])
 def test_the_numbers_of_words_may_have_any_size(dtype: Any) -> None:
     assert_equal_to_plain_jax(lstm(num_features=5, hidden=4), texts(dtype), Direction(), steps=2, batch=3)
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [pytest.param(8, 1, marks=pytest.mark.slow), (16, 3)])
+def test_a_batch_in_pallas_may_end_with_an_incomplete_group(hidden: int, batch: int) -> None:
+    model = in_pallas(lstm(num_features=5, hidden=hidden))
+    assert_equal_to_plain_jax(model, texts(jnp.uint16), Direction(), steps=2, batch=batch)
+
+
+def test_samples_words_and_lengths_out_of_range_are_clipped_in_pallas() -> None:
+    """Numbers that are too large are the last ones, as in the C kernels."""
+    start = lstm(num_features=5, hidden=8).init(jax.random.key(0))
+    table = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+
+    def train(words: list[int], length: int, row: int) -> Any:
+        arrays = (np.array([[0, 0], words]), np.array([0, length]), np.array([0, 1]), table, np.array([[row]]))
+        ids, lengths, labels, vectors, rows = (jnp.asarray(array) for array in arrays)
+        return lstm_training_pallas.train(
+            start, None, ids, lengths, labels, vectors, rows, jnp.ones(1), None, interpret=True
+        )
+
+    inside, outside = train([2, 0], 2, 1), train([7, -1], 9, 5)
+    jax.tree.map(np.testing.assert_array_equal, inside, outside)
+
+
+@pytest.mark.parametrize(
+    ("changes", "usable"),
+    [({}, True), ({"hidden": 4}, False), ({"num_inputs": 100}, False), ({"num_words": 5000}, False)],
+)
+def test_the_kernel_in_pallas_is_used_for_sizes_that_fit(changes: dict[str, int], usable: bool) -> None:
+    sizes = {"num_inputs": 25, "hidden": 16, "batch_size": 2, "num_words": 48, **changes}
+    assert lstm_training_pallas.is_usable(**sizes) == usable
 
 
 @settings(max_examples=8, deadline=None)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlatest.data.features import Pixels, Words
-from fedlatest.kernels import dense_pallas
+from fedlatest.kernels import dense_pallas, lstm_training_pallas
 from fedlatest.kernels.native_library import Kernel, is_usable
 from fedlatest.kernels.training_native import dense_kernel, lstm_kernel, train
 from fedlatest.models.base import Loss, Params, sigmoid_cross_entropy, softmax_cross_entropy
@@ -64,7 +64,7 @@ def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes:
             return None
         if jax.default_backend() == "gpu":
             usable = not hidden and dense_pallas.is_usable(num_features, num_classes)
-            return _train_in_pallas if usable else None
+            return _train_dense_in_pallas if usable else None
         sizes = {"num_inputs": num_features, "hidden": hidden, "num_outputs": num_classes}
         kernel = dense_kernel(**sizes, batch_size=batch_size, is_bytes=is_bytes)
         return _train_in_c(kernel, lambda samples: (_levels(samples.features), samples.labels))
@@ -78,13 +78,12 @@ def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTrai
     def choose(features: Any, batch_size: int) -> Train | None:
         if not isinstance(features, Words):
             return None
-        kernel = lstm_kernel(
-            num_inputs=num_features,
-            hidden=hidden,
-            batch_size=batch_size,
-            num_words=features.ids.shape[1],
-            id_bytes=min(4, features.ids.dtype.itemsize),
-        )
+        sizes = {
+            "num_inputs": num_features, "hidden": hidden, "batch_size": batch_size, "num_words": features.ids.shape[1],
+        }  # fmt: skip
+        if jax.default_backend() == "gpu":
+            return _train_lstm_in_pallas if lstm_training_pallas.is_usable(**sizes) else None
+        kernel = lstm_kernel(**sizes, id_bytes=min(4, features.ids.dtype.itemsize))
         return _train_in_c(kernel, _texts)
 
     return NativeTraining(apply, sigmoid_cross_entropy, choose)
@@ -112,7 +111,14 @@ def _train_in_c(kernel: Kernel, arrays: Callable[[Samples], tuple[Any, ...]]) ->
     return run
 
 
-def _train_in_pallas(samples: Samples, steps: LocalSteps) -> Params:
+def _train_dense_in_pallas(samples: Samples, steps: LocalSteps) -> Params:
     return dense_pallas.train(
         steps.start, steps.offset, _levels(samples.features), samples.labels, steps.rows, steps.rates, steps.pulls
+    )
+
+
+def _train_lstm_in_pallas(samples: Samples, steps: LocalSteps) -> Params:
+    ids, lengths, labels, table = _texts(samples)
+    return lstm_training_pallas.train(
+        steps.start, steps.offset, ids, lengths, labels, table, steps.rows, steps.rates, steps.pulls
     )
