@@ -36,6 +36,7 @@ from fedlatest.simulation.rounds import (
     State,
     Trial,
     average_error,
+    client_types,
     finish_round,
     initial_client,
     initial_state,
@@ -43,7 +44,7 @@ from fedlatest.simulation.rounds import (
     run_block,
     select_cohort,
 )
-from fedlatest.simulation.row_storage import RowStorage
+from fedlatest.simulation.row_storage import RowStorage, encode
 from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
 
@@ -116,7 +117,8 @@ class Engine:
         if storage.on_device:
             return state
         clients = _start_clients(models, program=self.program)
-        rows = HostRows(clients, rows=storage.rows, num_clients=num_clients, capacity=storage.capacity)
+        types = client_types(self.program, models[0]).stored
+        rows = HostRows(clients, types, rows=storage.rows, num_clients=num_clients, capacity=storage.capacity)
         return state._replace(clients=rows)
 
     def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
@@ -161,7 +163,7 @@ class Engine:
                 state = state._replace(clients=ClientState())
             measured = _measure(
                 self.data, self.test, state, functions=self._scoring, num_labels=self.num_labels,
-                with_error=with_error and storage.on_device,
+                program=self.program if with_error and storage.on_device else None,
             )  # fmt: skip
             if with_error and isinstance(rows, HostRows):
                 measured = measured._replace(average_error=_host_average_error(state, rows))
@@ -293,7 +295,8 @@ def _start(models: list[Any], *, program: Program, num_clients: int) -> State:
 def _start_clients(models: list[Any], *, program: Program) -> ClientState:
     """Return the state of a client before its first round, for each trial."""
     algorithm, storage = program.algorithm, program.storage
-    return jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
+    states = jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
+    return jax.tree.map(encode, states)
 
 
 def _stacked(trees: list[Any]) -> Any:
@@ -376,16 +379,19 @@ def _for_each_trial(
 _note_final_models = jax.jit(jax.vmap(note_final_model))
 
 
-@partial(jax.jit, static_argnames=("functions", "num_labels", "with_error"))
+@partial(jax.jit, static_argnames=("functions", "num_labels", "program"))
 def _measure(
-    data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int, with_error: bool
+    data: DeviceData, test: Any, state: State, *, functions: ByValue, num_labels: int, program: Program | None
 ) -> Measured:
+    """Evaluate the models and, if a program is given, the average of the rows on the device."""
     apply, loss = functions.value
 
     def measure(state: State) -> Measured:
         score = partial(evaluate, apply, loss, state.server.params, table=data.table)
         on_train = score(data.features, data.labels)
-        error = average_error(state) if with_error else None
+        error = None
+        if program is not None:
+            error = average_error(state, client_types(program, state.server.params).stored.remembered)
         return Measured(on_train, score(*test, num_labels=num_labels), error)
 
     return jax.vmap(measure)(state)
