@@ -85,6 +85,8 @@ class ExperimentBars:
         if not self._started:  # a resumed run starts at its checkpoint; the rounds before it say nothing about speed
             self._progress.reset(self._task, completed=progress.round)
             self._started = True
+            for note in progress.notes:
+                self._progress.console.print(note, soft_wrap=True)
         self._progress.update(self._task, completed=progress.round)
         if not self._estimate_shown and progress.seconds_left is not None:
             self._estimate_shown = True

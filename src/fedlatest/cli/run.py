@@ -5,7 +5,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedlatest.experiments import Recipe
     from fedlatest.report import RunRecord
     from fedlatest.simulation import ExperimentSpec, Progress
+    from fedlatest.simulation.row_storage import ClientRows
 
 
 @app.command("list")
@@ -57,6 +58,9 @@ def run(
     cluster: Annotated[
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,
+    client_rows: Annotated[
+        str, typer.Option(help="Where clients' states are stored: auto, all, seen, host or disk; see docs/simulate.md.")
+    ] = "auto",
 ) -> None:
     """Run a recipe, print a table of results and draw a figure."""
     from fedlatest.experiments import FederationBuilder
@@ -71,7 +75,9 @@ def run(
     use_device("cpu" if cluster else device)
     with LoadingBars() as loading:
         builder = FederationBuilder(chosen.load(data, on_progress=loading.update))
-    specs = [experiment.spec(builder, numbers) for experiment in experiments]  # checks all values before any work
+    specs = [  # checks all values before any work
+        experiment.spec(builder, numbers, client_rows=cast("ClientRows", client_rows)) for experiment in experiments
+    ]
     show_notes(builder.notes)
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]

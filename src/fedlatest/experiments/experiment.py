@@ -20,6 +20,7 @@ from fedlatest.experiments.settings import build_component, component_keywords, 
 from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.experiment_spec import cohort_size
+from fedlatest.simulation.row_storage import ClientRows
 
 Data = Samples | TweetSet
 TEXT_COMPONENTS = {"partition": "account", "model": "lstm"}  # the only ones that take texts; they take nothing else
@@ -74,8 +75,16 @@ class Experiment:
     name: str
     values: Mapping[str, Any]
 
-    def spec(self, builder: FederationBuilder, seeds: Sequence[int] = (0,)) -> ExperimentSpec:
-        """Build what the simulator needs; raise ConfigError if a value is out of range."""
+    def spec(
+        self, builder: FederationBuilder, seeds: Sequence[int] = (0,), *, client_rows: ClientRows = "auto"
+    ) -> ExperimentSpec:
+        """Build what the simulator needs; raise ConfigError if a value is out of range.
+
+        Args:
+            builder: partitions the data.
+            seeds: seeds to run.
+            client_rows: where the clients' states are stored; see `simulate`. It does not change results.
+        """
         values = self.values
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
@@ -93,6 +102,8 @@ class Experiment:
             rounds=values["rounds"],
             evaluate_every=values["evaluate_every"],
             seeds=tuple(seeds),
+            client_rows=client_rows,
+            remembered_dtype=values.get("remembered_dtype"),
             config=dict(values),
             notes=built.notes,
         )

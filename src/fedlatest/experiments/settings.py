@@ -14,6 +14,7 @@ from fedlatest.availability import AVAILABILITY
 from fedlatest.data import PARTITIONS, split_accounts
 from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
+from fedlatest.simulation.row_storage import RememberedType
 
 Factory = Callable[..., Any]
 COMPONENTS: dict[str, Mapping[str, Factory]] = {
@@ -32,6 +33,8 @@ COMMON: dict[str, type] = {
     "evaluate_every": int,
     "partition_seed": int,
 }
+# Common keys that a recipe need not give; an experiment without one has no value for it.
+OPTIONAL: dict[str, Any] = {"remembered_dtype": RememberedType}
 # Arguments of factories that the code passes; a user cannot set them.
 _PASSED_BY_CODE = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -69,6 +72,8 @@ def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
         # The recipe's default counts only if the key belongs to the same component as in the recipe.
         if name in defaults and name in default_keys and default_keys[name].owner == owner:
             default = defaults[name]
+        if name in OPTIONAL and name not in texts and name not in defaults:
+            continue
         values[name] = parse_value(name, texts[name], kind) if name in texts else default
         if values[name] is inspect.Parameter.empty:
             raise ConfigError(f"{name}: required by {owner}; add --set {name}=...")
@@ -78,6 +83,7 @@ def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
 def keys_for(chosen: Mapping[str, str]) -> dict[str, Key]:
     """Return the keys of an experiment with these components (component -> name)."""
     keys = {name: Key(kind, inspect.Parameter.empty, "the recipe") for name, kind in COMMON.items()}
+    keys |= {name: Key(kind, None, "the recipe") for name, kind in OPTIONAL.items()}
     for component, name in chosen.items():
         for keyword, key in keywords(COMPONENTS[component][name], f"{component}={name}").items():
             keys.setdefault(keyword, key)

@@ -1,7 +1,7 @@
 """The states of the clients, one row per client, and how a round reads and replaces the rows of its cohort.
 
 `rounds.py` accesses the rows only through these functions. A client's row is found by its number, which is the
-client's position where every client has a row [N, ...], see `row_storage.py`. Slots that are not real are masked;
+client's position where every client has a row [N, ...]; see `row_storage.py`. Slots that are not real are masked;
 numbers beyond the last row are read as the last row, and writes to them are dropped.
 """
 
@@ -13,21 +13,25 @@ from jax import lax
 
 from fedlatest.algorithms.base import ClientState, Cohort, Parts
 from fedlatest.kernels import rows_native
-from fedlatest.simulation.row_storage import total_type
+from fedlatest.simulation.row_storage import RowTypes, decode, encode, round_to, total_type
 
 
 def make_rows(one: ClientState, num_rows: int) -> ClientState:
-    """Return the rows of clients that all have the same state."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), one)
+    """Return the rows of clients that all have the same state, given as it is rounded."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(encode(leaf), (num_rows, *leaf.shape)), one)
 
 
-def read_rows(rows: ClientState, numbers: jax.Array, like: ClientState) -> ClientState:
-    """Return some clients' states [K, ...], in the types of `like`, the state of one client."""
-    return jax.tree.map(lambda leaf, one: leaf[numbers].astype(one.dtype), rows, like)
+def read_rows(rows: ClientState, numbers: jax.Array, types: RowTypes) -> ClientState:
+    """Return some clients' states [K, ...]."""
+
+    def read(leaf: jax.Array, stored: Any, computed: Any) -> jax.Array:
+        return decode(leaf[numbers], stored.dtype).astype(computed.dtype)
+
+    return jax.tree.map(read, rows, types.stored, types.computed)
 
 
 def replace_rows(
-    rows: ClientState, slots: Cohort, old: ClientState, new: ClientState, delta: Parts
+    rows: ClientState, slots: Cohort, old: ClientState, new: ClientState, delta: Parts, types: RowTypes
 ) -> tuple[ClientState, Parts]:
     """Replace the rows of the real slots.
 
@@ -37,6 +41,7 @@ def replace_rows(
         old: Their states, as `read_rows` returned them.
         new: Their new states; without private parts these stay unchanged.
         delta: The sum of differences so far.
+        types: The types of the rows.
 
     Returns:
         The rows, and `delta` plus the differences of the slots' remembered parts. These are the differences of what is
@@ -49,37 +54,22 @@ def replace_rows(
         replaced = [rows_native.replace_rows(*part, slots.clients, slots.mask) for part in parts]
         remembered, delta = (jax.tree.unflatten(structure, column) for column in zip(*replaced, strict=True))
         return after._replace(remembered=remembered), delta
-    changes = jax.tree.map(_stored_change, rows.remembered, old.remembered, new.remembered)
-    change = _masked(slots.mask, changes)
-    remembered = jax.tree.map(
-        lambda leaf, before, after, delta: _replace_leaf(leaf, slots, before, after, delta),
-        rows.remembered, old.remembered, new.remembered, change,
-    )  # fmt: skip
+    stored = types.stored.remembered
+    rounded = as_stored(new.remembered, types)
+
+    def differ(stored: Any, old: jax.Array, new: jax.Array, rounded: jax.Array) -> jax.Array:
+        return rounded - old.astype(rounded.dtype) if _is_rounded(stored, old) else (new - old).astype(old.dtype)
+
+    change = _masked(slots.mask, jax.tree.map(differ, stored, old.remembered, new.remembered, rounded))
+
+    def replace(leaf: jax.Array, stored: Any, old: jax.Array, rounded: jax.Array, change: jax.Array) -> jax.Array:
+        if not _is_rounded(stored, old):
+            return leaf.at[slots.clients].add(change, unique_indices=True)
+        kept = jnp.where(_column(slots.mask, rounded), rounded, old.astype(rounded.dtype))
+        return leaf.at[slots.clients].set(encode(kept.astype(stored.dtype)), unique_indices=True)
+
+    remembered = jax.tree.map(replace, rows.remembered, stored, old.remembered, rounded, change)
     return after._replace(remembered=remembered), accumulate(delta, sum_rows(change))
-
-
-def as_stored(rows: ClientState, remembered: Parts) -> Parts:
-    """Return remembered parts in the types of the rows."""
-    return jax.tree.map(lambda leaf, part: part.astype(leaf.dtype), rows.remembered, remembered)
-
-
-def _stored_change(leaf: jax.Array, old: jax.Array, new: jax.Array) -> jax.Array:
-    if not _is_rounded(leaf, old):
-        return (new - old).astype(old.dtype)
-    dtype = total_type(old.dtype)
-    return new.astype(leaf.dtype).astype(dtype) - old.astype(dtype)
-
-
-def _replace_leaf(leaf: jax.Array, slots: Cohort, old: jax.Array, new: jax.Array, change: jax.Array) -> jax.Array:
-    if not _is_rounded(leaf, old):
-        return leaf.at[slots.clients].add(change, unique_indices=True)
-    kept = jnp.where(_column(slots.mask, new), new.astype(leaf.dtype), old.astype(leaf.dtype))
-    return leaf.at[slots.clients].set(kept, unique_indices=True)
-
-
-def _is_rounded(leaf: jax.Array, old: jax.Array) -> bool:
-    """Return whether a row is narrower than the type that its sum is kept in."""
-    return bool(leaf.dtype != total_type(old.dtype))
 
 
 def replace_private(rows: ClientState, slots: Cohort, old: ClientState, new: Parts) -> ClientState:
@@ -87,23 +77,46 @@ def replace_private(rows: ClientState, slots: Cohort, old: ClientState, new: Par
     if not new:
         return rows
     kept = jax.tree.map(lambda x, y: jnp.where(_column(slots.mask, x), x, y).astype(y.dtype), new, old.private)
-    private = jax.tree.map(lambda leaf, row: leaf.at[slots.clients].set(row, unique_indices=True), rows.private, kept)
+    private = jax.tree.map(
+        lambda leaf, row: leaf.at[slots.clients].set(encode(row), unique_indices=True), rows.private, kept
+    )
     return rows._replace(private=private)
 
 
-def mean_of_remembered(rows: ClientState, like: Parts, num_clients: int) -> Parts:
-    """Return the mean over all clients of their remembered parts, in the types of `like`.
+def as_stored(remembered: Parts, types: RowTypes) -> Parts:
+    """Return remembered parts rounded to the numbers that can be stored, but in the type of their sum."""
+
+    def round_off(part: jax.Array, stored: Any, computed: Any) -> jax.Array:
+        # Not two conversions: XLA leaves out a conversion to a narrower type and back. And computed once, not in each
+        # of the operations that use it, since the two could round differently.
+        if not _is_rounded(stored, computed):
+            return part
+        wide = part.astype(total_type(computed.dtype))
+        return lax.optimization_barrier(round_to(wide, stored.dtype))
+
+    return jax.tree.map(round_off, remembered, types.stored.remembered, types.computed.remembered)
+
+
+def mean_of_remembered(rows: ClientState, stored: Parts, total: Parts, num_clients: int) -> Parts:
+    """Return the mean over all clients of their remembered parts.
 
     Where there are fewer rows than clients, the others have the state of the last row (see `row_storage.find_rows`).
+
+    Args:
+        rows: The states of the clients.
+        stored: Arrays or shapes of the types to which the remembered parts are rounded.
+        total: Likewise, of the types in which their sum is kept, and in which the mean is computed.
+        num_clients: The number of clients, N.
     """
 
-    def mean(leaf: jax.Array, total: jax.Array) -> jax.Array:
+    def mean(leaf: jax.Array, stored: Any, total: Any) -> jax.Array:
+        values, dtype = decode(leaf, stored.dtype), total.dtype
         if leaf.shape[0] == num_clients:
-            return jnp.mean(leaf, axis=0, dtype=total.dtype)
-        others = (num_clients - leaf.shape[0]) * leaf[-1].astype(total.dtype)
-        return (jnp.sum(leaf, axis=0, dtype=total.dtype) + others) / num_clients
+            return jnp.mean(values, axis=0, dtype=dtype)
+        others = (num_clients - leaf.shape[0]) * values[-1].astype(dtype)
+        return (jnp.sum(values, axis=0, dtype=dtype) + others) / num_clients
 
-    return jax.tree.map(mean, rows.remembered, like)
+    return jax.tree.map(mean, rows.remembered, stored, total)
 
 
 def _masked(mask: jax.Array, tree: Any) -> Any:
@@ -131,6 +144,11 @@ def sum_rows(tree: Any) -> Any:
 def strongly_typed(tree: Any) -> Any:
     """Return the leaves as arrays whose types do not depend on what they are combined with."""
     return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, jnp.result_type(leaf)), tree)
+
+
+def _is_rounded(stored: Any, computed: Any) -> bool:
+    """Return whether rows are narrower than the type that their sum is kept in."""
+    return bool(stored.dtype != total_type(computed.dtype))
 
 
 def _column(mask: jax.Array, leaf: jax.Array) -> jax.Array:

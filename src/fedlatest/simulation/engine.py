@@ -39,6 +39,7 @@ from fedlatest.simulation.rounds import (
     State,
     Trial,
     average_error,
+    client_types,
     finish_round,
     initial_client,
     initial_state,
@@ -46,7 +47,7 @@ from fedlatest.simulation.rounds import (
     run_block,
     select_cohort,
 )
-from fedlatest.simulation.row_storage import RowStorage
+from fedlatest.simulation.row_storage import RowStorage, encode
 from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
 
@@ -130,7 +131,8 @@ class Engine:
         if storage.on_device:
             return state
         clients = _start_clients(models, program=self.program)
-        rows = HostRows(clients, rows=storage.rows, num_clients=self.num_clients, capacity=storage.capacity)
+        types = client_types(self.program, models[0]).stored
+        rows = HostRows(clients, types, rows=storage.rows, num_clients=self.num_clients, capacity=storage.capacity)
         return state._replace(clients=rows)
 
     def advance(self, states: Sequence[State], num_rounds: int) -> tuple[list[State], Record]:
@@ -180,7 +182,7 @@ class Engine:
         position = np.argsort(np.concatenate(trials))
         train, test = jax.tree.map(lambda leaf: leaf[position], _fetch(scores))
         with_error = bool(states[0].total) and (last or self._averages_quickly)
-        return Measured(train, test, _fetch([_error_of(state) for state in states]) if with_error else None)
+        return Measured(train, test, _fetch([self._error_of(state) for state in states]) if with_error else None)
 
     @property
     def _averages_quickly(self) -> bool:
@@ -188,6 +190,11 @@ class Engine:
         if self.program.storage.on_device and jax.default_backend() != "cpu":
             return True
         return self._size.rows_bytes(self.program.storage) <= MOST_AVERAGED_BYTES
+
+    def _error_of(self, state: State) -> Any:
+        if isinstance(state.clients, HostRows):
+            return _host_average_error(state, state.clients)
+        return _average_error(state, program=self.program)
 
     def _samples(self, number: int) -> tuple[Any, Any, jax.Array | None]:
         """Return the training samples, the test samples and the table of words of one federation."""
@@ -238,7 +245,7 @@ class Engine:
             models = [_with_length(None, state.server.params)] * batch.size
             found.append(Compilation(_start, (models,), {"program": self.program, "num_clients": self.num_clients}))
             if state.total:
-                found.append(Compilation(_average_error, (state,), {}))
+                found.append(Compilation(_average_error, (state,), {"program": self.program}))
         return found
 
     @property
@@ -335,7 +342,8 @@ def _start(models: list[Any], *, program: Program, num_clients: int) -> State:
 def _start_clients(models: list[Any], *, program: Program) -> ClientState:
     """Return the state of a client before its first round, for each trial."""
     algorithm, storage = program.algorithm, program.storage
-    return jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
+    states = jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
+    return jax.tree.map(encode, states)
 
 
 def _stacked(trees: list[Any]) -> Any:
@@ -437,15 +445,12 @@ def _score(
     return jax.vmap(score)(params)
 
 
-@jax.jit
-def _average_error(state: State) -> jax.Array:
-    return jax.vmap(average_error)(state)
+@partial(jax.jit, static_argnames="program")
+def _average_error(state: State, *, program: Program) -> jax.Array:
+    def error(state: State) -> jax.Array:
+        return average_error(state, client_types(program, state.server.params).stored.remembered)
 
-
-def _error_of(state: State) -> Any:
-    if isinstance(state.clients, HostRows):
-        return _host_average_error(state, state.clients)
-    return _average_error(state)
+    return jax.vmap(error)(state)
 
 
 def _host_average_error(state: State, rows: HostRows) -> np.ndarray[Any, Any]:

@@ -24,7 +24,7 @@ from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
 from fedlatest.simulation.memory_needs import client_training_bytes
 from fedlatest.simulation.rounds import Program, Trial, initial_client
-from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, RowStorage, check_storage
+from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, RowStorage, check_storage, row_types
 from fedlatest.simulation.storage import expand
 
 Schedule = Callable[[jax.Array], Any]
@@ -137,7 +137,7 @@ class ExperimentSpec:
         one, num_clients = self.one_client, self.executed.federation.num_clients
         if not jax.tree.leaves(one):
             return RowStorage()
-        narrows = nbytes(RowStorage(dtype=self.remembered_dtype).stored(one)) < nbytes(one)
+        narrows = nbytes(row_types(RowStorage(dtype=self.remembered_dtype), one).stored) < nbytes(one)
         dtype = self.remembered_dtype if narrows else None
         if rows == "all" or (rows == "seen" and self.capacity >= num_clients):
             return RowStorage(dtype=dtype)

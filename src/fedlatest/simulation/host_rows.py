@@ -28,14 +28,18 @@ class HostRows:
     """The rows of the trials of a batch. `read` and `write` access those of a cohort.
 
     Args:
-        initial: The state of a client before its first round, for each trial, as it is stored; [trials, ...].
+        initial: The state of a client before its first round, for each trial, as its bits are stored; [trials, ...].
+        types: The types of the numbers in a row.
         rows: "host" or "disk".
         num_clients: The number of clients, N.
         capacity: The number of clients that can take part.
     """
 
-    def __init__(self, initial: ClientState, *, rows: Rows, num_clients: int, capacity: int) -> None:
+    def __init__(
+        self, initial: ClientState, types: ClientState, *, rows: Rows, num_clients: int, capacity: int
+    ) -> None:
         self.initial: ClientState = jax.tree.map(np.asarray, initial)
+        self.types = types
         num_trials = jax.tree.leaves(self.initial)[0].shape[0]
 
         def allocate(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -84,14 +88,15 @@ class HostRows:
         """Return the mean over all clients of their remembered parts, [trials, ...] in float64, block by block."""
         num_clients = self.row_of.shape[1]
 
-        def mean(stored: npt.NDArray[Any], initial: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-            totals = initial.astype(np.float64) * (num_clients - self.num_used).reshape(-1, *[1] * (initial.ndim - 1))
+        def mean(bits: npt.NDArray[Any], initial: npt.NDArray[Any], like: Any) -> npt.NDArray[np.float64]:
+            stored, others = bits.view(like.dtype), num_clients - self.num_used
+            totals = initial.view(like.dtype).astype(np.float64) * others.reshape(-1, *[1] * (initial.ndim - 1))
             for trial, used in enumerate(self.num_used.tolist()):
                 for first, last in row_blocks(stored, used):
-                    totals[trial] += stored[trial, first:last].sum(axis=0, dtype=np.float64)
+                    totals[trial] += stored[trial, first:last].astype(np.float32).sum(axis=0, dtype=np.float64)
             return totals / num_clients
 
-        return jax.tree.map(mean, self.arrays.remembered, self.initial.remembered)
+        return jax.tree.map(mean, self.arrays.remembered, self.initial.remembered, self.types.remembered)
 
     def _assign(self, trial: int, clients: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Return the rows of clients, after giving the next rows to those that have none."""

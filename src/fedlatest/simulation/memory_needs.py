@@ -18,7 +18,7 @@ from fedlatest.algorithms.base import ClientState
 from fedlatest.identity import ByValue
 from fedlatest.simulation.host_rows import free_disk_bytes
 from fedlatest.simulation.memory import available_bytes, available_host_bytes, nbytes, peak_bytes
-from fedlatest.simulation.row_storage import RememberedType, Rows, RowStorage
+from fedlatest.simulation.row_storage import RememberedType, Rows, RowStorage, row_types
 from fedlatest.simulation.storage import expand
 
 
@@ -76,7 +76,7 @@ class RunSize(NamedTuple):
     def rows_bytes(self, storage: RowStorage) -> int:
         """Return the size of the rows of all trials."""
         sized = replace(storage, capacity=self.capacity)
-        return self.num_trials * sized.num_rows(self.num_clients) * nbytes(sized.stored(self.one))
+        return self.num_trials * sized.num_rows(self.num_clients) * nbytes(row_types(sized, self.one).stored)
 
     def needs(self, storage: RowStorage) -> MemoryNeeds:
         """Return what a run with this storage needs beside its samples."""

@@ -45,7 +45,16 @@ from fedlatest.simulation.client_rows import (
     sum_rows,
 )
 from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
-from fedlatest.simulation.row_storage import ALL_ROWS, RowSlots, RowStorage, find_rows, initial_total, no_slots
+from fedlatest.simulation.row_storage import (
+    ALL_ROWS,
+    RowSlots,
+    RowStorage,
+    RowTypes,
+    find_rows,
+    initial_total,
+    no_slots,
+    row_types,
+)
 
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
@@ -166,6 +175,11 @@ def initial_client(algorithm: Algorithm, params: Params) -> ClientState:
     return strongly_typed(algorithm.client_state(params))
 
 
+def client_types(program: Program, params: Params) -> RowTypes:
+    """Return the shapes and types of one client's state."""
+    return row_types(program.storage, jax.eval_shape(lambda params: initial_client(program.algorithm, params), params))
+
+
 def run_block(
     program: Program,
     data: DeviceData,
@@ -221,20 +235,20 @@ def finish_round(
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
     slots, rows = find_rows(program.storage, state.slots, cohort)
     whole = Chunk(cohort, rows)
-    one = jax.eval_shape(lambda params: initial_client(algorithm, params), state.server.params)
+    types = client_types(program, state.server.params)
 
     brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
-    trained, not_finite = _train_cohort(program, data, trial, state, whole, one, facts, brief)
+    trained, not_finite = _train_cohort(program, data, trial, state, whole, types, facts, brief)
     total = accumulate(state.total, trained.delta)
     sums = Sums(
         fresh=trained.fresh,
-        delta=_in_types_of(one.remembered, trained.delta),
-        total=_in_types_of(one.remembered, total),
+        delta=_in_types_of(types.computed.remembered, trained.delta),
+        total=_in_types_of(types.computed.remembered, total),
         num=jnp.sum(cohort.mask, dtype=jnp.int32),
         weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
     server = algorithm.merge(state.server, sums, facts._replace(cohort=cohort))
-    clients = _after_merge(program, data, facts, brief, whole, one, server, trained.clients)
+    clients = _after_merge(program, data, facts, brief, whole, types, server, trained.clients)
     staleness = round - last_round
     after = State(round + 1, server, clients, total, last_round, state.failure, state.failed_round,
                   state.failed_client, slots)  # fmt: skip
@@ -244,15 +258,19 @@ def finish_round(
     return after, record
 
 
-def average_error(state: State) -> jax.Array:
-    """Return the L2 norm of u - (1/N) sum_i u_i over the remembered parts, which the paper's invariant says is 0."""
+def average_error(state: State, stored: Parts | None = None) -> jax.Array:
+    """Return the L2 norm of u - (1/N) sum_i u_i over the remembered parts, which the paper's invariant says is 0.
 
+    Args:
+        state: The state of a trial with all its rows.
+        stored: The types to which the remembered parts are rounded; by default those of their sum.
+    """
     num_clients = state.last_round.shape[0]
 
     def squared(total: jax.Array, mean: jax.Array) -> jax.Array:
         return jnp.sum((total / num_clients - mean) ** 2)
 
-    mean = mean_of_remembered(state.clients, state.total, num_clients)
+    mean = mean_of_remembered(state.clients, state.total if stored is None else stored, state.total, num_clients)
     parts = jax.tree.leaves(jax.tree.map(squared, state.total, mean))
     return jnp.sqrt(sum(parts, jnp.float32(0)))
 
@@ -295,7 +313,7 @@ def _train_cohort(
     trial: Trial,
     state: State,
     cohort: Chunk,
-    one: ClientState,
+    types: RowTypes,
     facts: RoundFacts,
     brief: Parts,
 ) -> tuple[CohortSums, jax.Array]:
@@ -316,22 +334,23 @@ def _train_cohort(
 
     def train_chunk(sums: CohortSums, chunk: Chunk) -> tuple[CohortSums, jax.Array]:
         slots, rows = chunk.slots, Cohort(chunk.rows, chunk.slots.mask)
-        old = read_rows(sums.clients, chunk.rows, one)
+        old = read_rows(sums.clients, chunk.rows, types)
         new = jax.vmap(train)(slots.clients, old)
         kept = ClientState(new.remembered, new.private)
-        clients, delta = replace_rows(sums.clients, rows, old, kept, sums.delta)
+        clients, delta = replace_rows(sums.clients, rows, old, kept, sums.delta, types)
         totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
         totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
-        uploads = (new.fresh, as_stored(clients, new.remembered))
+
+        def find_not_finite() -> jax.Array:
+            return ~jax.vmap(_finite)((new.fresh, as_stored(new.remembered, types)))
+
         if program.branches:
-            not_finite = lax.cond(
-                _finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads)
-            )
+            not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), find_not_finite)
         else:
-            not_finite = ~jax.vmap(_finite)(uploads)
+            not_finite = find_not_finite()
         return CohortSums(clients, *totals), slots.mask & not_finite
 
-    nothing = _zero_contribution(algorithm, train, one)
+    nothing = _zero_contribution(algorithm, train, types.computed)
     sums = CohortSums(state.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
     return _in_chunks(train_chunk, sums, cohort, program, num_clients=data.ids.shape[0])
 
@@ -383,7 +402,7 @@ def _after_merge(
     facts: RoundFacts,
     brief: Parts,
     cohort: Chunk,
-    one: ClientState,
+    types: RowTypes,
     server: Any,
     clients: ClientState,
 ) -> ClientState:
@@ -392,7 +411,7 @@ def _after_merge(
     if after_merge is None:
         return clients
     broadcast = program.algorithm.broadcast(server)
-    old = read_rows(clients, cohort.rows, one)
+    old = read_rows(clients, cohort.rows, types)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
         return after_merge(broadcast, own, _client_facts(facts, data, client, brief))

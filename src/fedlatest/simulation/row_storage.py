@@ -9,6 +9,9 @@
 All four give the same models, bit for bit. At most cohort size x rounds clients can take part, so the number of rows
 is known before the run. A narrower type rounds the remembered parts and therefore changes results; the sum of what is
 stored is kept in float32 at least.
+
+Rows of 16-bit floating-point numbers lie in memory as unsigned integers of the same bits (`encode`): on a CPU, XLA
+would otherwise convert all rows to float32 and back in order to replace a few.
 """
 
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fedlatest.algorithms.base import ClientState, Cohort, Parts
 from fedlatest.errors import ConfigError
@@ -24,6 +28,7 @@ Rows = Literal["all", "seen", "host", "disk"]
 ClientRows = Literal["auto", "all", "seen", "host", "disk"]
 RememberedType = Literal["float32", "bfloat16", "float16"]
 NO_ROW = -1
+_INTEGERS = {1: jnp.uint8, 2: jnp.uint16}  # by size, for the bits of floating-point numbers
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,44 @@ class RowStorage:
         return {"all": num_clients, "seen": self.capacity + 1}.get(self.rows, self.capacity)
 
     def stored(self, one: ClientState) -> ClientState:
-        """Return the state, or the shapes, of one client in the types in which they are stored."""
+        """Return the state of one client in the types to which its numbers are rounded."""
         if self.dtype is None:
             return one
         narrow = jnp.dtype(self.dtype)
 
-        def cast(leaf: Any) -> Any:
-            if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype.itemsize <= narrow.itemsize:
-                return leaf
-            return jax.ShapeDtypeStruct(leaf.shape, narrow) if _is_shape(leaf) else leaf.astype(narrow)
+        def cast(leaf: jax.Array) -> jax.Array:
+            is_wide = jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize > narrow.itemsize
+            return leaf.astype(narrow) if is_wide else leaf
 
         return one._replace(remembered=jax.tree.map(cast, one.remembered))
+
+
+class RowTypes(NamedTuple):
+    """The shapes and types of one client's state."""
+
+    computed: ClientState  # as the algorithm sees it
+    stored: ClientState  # as it is rounded
+
+
+def row_types(storage: RowStorage, one: ClientState) -> RowTypes:
+    """Return the types of the rows of clients, given the shapes or the state of one of them."""
+    return RowTypes(*jax.eval_shape(lambda one: (one, storage.stored(one)), one))
+
+
+def encode(leaf: jax.Array) -> jax.Array:
+    """Return 16-bit (or narrower) floating-point numbers as the integers of their bits; other numbers as they are.
+
+    >>> encode(jnp.ones(1, jnp.bfloat16)).tolist(), encode(jnp.ones(1)).tolist()
+    ([16256], [1.0])
+    """
+    if not (jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize in _INTEGERS):
+        return leaf
+    return lax.bitcast_convert_type(leaf, _INTEGERS[leaf.dtype.itemsize])
+
+
+def decode(leaf: jax.Array, dtype: Any) -> jax.Array:
+    """Return the numbers of type `dtype` that `encode` was given."""
+    return leaf if leaf.dtype == dtype else lax.bitcast_convert_type(leaf, dtype)
 
 
 ALL_ROWS = RowStorage()
@@ -121,12 +153,19 @@ def total_type(dtype: Any) -> Any:
 def initial_total(one: Parts, stored: Parts, num_clients: int) -> Parts:
     """Return the sum over all clients of the remembered parts as they are stored before round 0."""
 
-    def total(leaf: jax.Array, kept: jax.Array) -> jax.Array:
+    def total(leaf: jax.Array, kept: Any) -> jax.Array:
         dtype = total_type(leaf.dtype)
-        return (num_clients * kept.astype(dtype)).astype(dtype)
+        wide = leaf.astype(dtype) if kept.dtype == leaf.dtype else round_to(leaf.astype(dtype), kept.dtype)
+        return (num_clients * wide).astype(dtype)
 
     return jax.tree.map(total, one, stored)
 
 
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
+def round_to(values: jax.Array, dtype: Any) -> jax.Array:
+    """Return floating-point numbers rounded to those of another type, in their own type.
+
+    >>> round_to(jnp.float32(1.003), jnp.bfloat16).item()
+    1.0
+    """
+    numbers = jnp.finfo(dtype)
+    return lax.reduce_precision(values, exponent_bits=numbers.nexp, mantissa_bits=numbers.nmant)
