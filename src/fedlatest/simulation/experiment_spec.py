@@ -75,27 +75,30 @@ class ExperimentSpec:
             rates=None,
         )
 
-    def program(self, clients_at_once: int | None = None) -> Program:
+    def program(self, clients_at_once: int | None = None, *, num_devices: int = 1) -> Program:
         """Return what a compiled round is specialised to.
 
         Args:
-            clients_at_once: How many clients of the cohort train together; by default all on an accelerator and as
-                many as fit the cache on a CPU.
+            clients_at_once: How many clients of the cohort train together on a device; by default all on an
+                accelerator and as many as fit the cache on a CPU.
+            num_devices: Among how many devices the clients are divided.
         """
         if clients_at_once is not None and clients_at_once < 1:
             raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
         spec, model, loss = self.executed, self.model, self.loss
-        at_once = clients_at_once or _clients_at_once(model, spec.cohort_size)
+        slots_per_device = -(-spec.cohort_size // num_devices)
+        at_once = clients_at_once or _clients_at_once(model, slots_per_device)
         return Program(
             algorithm=spec.algorithm,
             loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
             cohort_size=spec.cohort_size,
             num_steps=spec.num_local_steps,
             batch_size=spec.batch_size,
-            clients_at_once=min(spec.cohort_size, at_once),
+            clients_at_once=min(slots_per_device, at_once),
             schedule=self.learning_rate if callable(self.learning_rate) else None,
             client_optimizer=self.client_optimizer,
             skip_empty_chunks=jax.default_backend() == "cpu",
+            num_devices=num_devices,
         )
 
     def trials(self) -> list[Trial]:
@@ -114,8 +117,9 @@ class ExperimentSpec:
         same = (self.federation, self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self, *, num_devices: int = 1) -> dict[str, Any]:
         """Return what a run folder stores about the run; `config`, `seeds` and `data` identify it."""
+        several = {"count": num_devices} if num_devices > 1 else {}
         device, spec = jax.devices()[0], self.executed
         rate, optimizer = self.learning_rate, self.client_optimizer
         return {
@@ -144,7 +148,7 @@ class ExperimentSpec:
                 "availability": self.availability.fingerprint(),
                 **({"notes": list(self.notes)} if self.notes else {}),
             },
-            "device": {"platform": device.platform, "kind": device.device_kind},
+            "device": {"platform": device.platform, "kind": device.device_kind, **several},
             "versions": package_versions("jax", "jaxlib", "numpy", "optax"),
         }  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 `Program` is what a compiled round is specialised to, `Trial` what one seed of one experiment feeds into it. Axes:
 [N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that the models
-in use fit the cache of a CPU; remembered state is updated in place.
+in use fit the cache of a CPU; remembered state is updated in place. With several devices (`Program.num_devices`), these
+functions run on each of them (see `sharding.py`): the rows [N, ...] of client states are then those of its own clients.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,6 +42,16 @@ from fedlatest.simulation.client_rows import (
     sum_rows,
 )
 from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
+from fedlatest.simulation.sharding import (
+    CohortPart,
+    clients_per_device,
+    held_here,
+    in_slot_order,
+    mean_of_rows,
+    return_part,
+    sum_over_devices,
+    take_part,
+)
 
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
@@ -61,14 +72,16 @@ class Program:
     client_optimizer: optax.GradientTransformation | None = None
     skip_empty_chunks: bool = True
     """Do not train chunks after the last client of the cohort; costly where trials are batched."""
+    num_devices: int = 1
+    """Among how many devices the clients are divided."""
 
     @cached_property
     def identity(self) -> ByValue:
         """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
-        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.skip_empty_chunks)
-        return ByValue((code, self.loss, sizes, self.schedule, self.client_optimizer))
+        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.num_devices)
+        return ByValue((code, self.loss, sizes, self.skip_empty_chunks, self.schedule, self.client_optimizer))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Program) and self.identity == other.identity
@@ -124,7 +137,7 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
     return State(
         round=jnp.int32(0),
         server=program.algorithm.init_server(params, num_clients),
-        clients=make_rows(one, num_clients),
+        clients=make_rows(one, clients_per_device(num_clients, program.num_devices)),
         total=jax.tree.map(lambda leaf: (num_clients * leaf).astype(leaf.dtype), one.remembered),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
         failure=jnp.int32(0),
@@ -192,15 +205,19 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
     return after, record
 
 
-def average_error(state: State) -> jax.Array:
+def average_error(state: State, *, num_devices: int = 1) -> jax.Array:
     """Return the L2 norm of u - (1/N) sum_i u_i over the remembered parts, which the paper's invariant says is 0."""
 
     num_clients = state.last_round.shape[0]
+    if num_devices == 1:
+        means = mean_of_remembered(state.clients)
+    else:
+        means = mean_of_rows(state.clients.remembered, num_clients=num_clients)
 
     def squared(total: jax.Array, mean: jax.Array) -> jax.Array:
         return jnp.sum((total / num_clients - mean) ** 2)
 
-    parts = jax.tree.leaves(jax.tree.map(squared, state.total, mean_of_remembered(state.clients)))
+    parts = jax.tree.leaves(jax.tree.map(squared, state.total, means))
     return jnp.sqrt(sum(parts, jnp.float32(0)))
 
 
@@ -240,16 +257,23 @@ def _train_cohort(
     program: Program, data: DeviceData, trial: Trial, state: State, cohort: Cohort, facts: RoundFacts, brief: Parts
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
-    algorithm = program.algorithm
+    algorithm, num_clients, num_devices = program.algorithm, data.ids.shape[0], program.num_devices
     broadcast = algorithm.broadcast(state.server)
 
-    def train(client: jax.Array, own: ClientState) -> Contribution:
-        client_facts = _client_facts(facts, data, client, brief)
-        rows = batch_rows(
+    def draw(client: jax.Array) -> jax.Array:
+        return batch_rows(
             data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
         )
-        optimizer = program.client_optimizer
-        local = train_locally(algorithm, program.loss, data, broadcast, own, rows, client_facts, optimizer)
+
+    if num_devices == 1:
+        part = CohortPart(cohort, state.clients, data, position=lambda slot: slot, batches=draw)
+    else:
+        part = take_part(state.clients, data, cohort, draw, num_devices=num_devices)
+
+    def train(slot: jax.Array, own: ClientState) -> Contribution:
+        client_facts = _client_facts(facts, data, part.position(slot), brief)
+        rows, optimizer = part.batches(slot), program.client_optimizer
+        local = train_locally(algorithm, program.loss, part.data, broadcast, own, rows, client_facts, optimizer)
         return algorithm.contribute(broadcast, local, own, client_facts)
 
     def train_chunk(sums: CohortSums, slots: Cohort) -> tuple[CohortSums, jax.Array]:
@@ -262,9 +286,13 @@ def _train_cohort(
         not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), lambda: ~jax.vmap(_finite)(uploads))
         return CohortSums(clients, *totals), slots.mask & not_finite
 
-    nothing = _zero_contribution(algorithm, train, state.clients)
-    sums = CohortSums(state.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
-    return _in_chunks(train_chunk, sums, cohort, program, num_clients=data.ids.shape[0])
+    nothing = _zero_contribution(algorithm, train, part.clients)
+    sums = CohortSums(part.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
+    if num_devices == 1:
+        return _in_chunks(train_chunk, sums, cohort, program, num_rows=num_clients)
+    trained, not_finite = _in_chunks(train_chunk, sums, part.slots, program, num_rows=part.slots.clients.shape[0])
+    clients = return_part(state.clients, trained.clients, cohort, num_clients=num_clients, num_devices=num_devices)
+    return CohortSums(clients, *sum_over_devices(trained[1:])), in_slot_order(not_finite, cohort.clients.shape[0])
 
 
 def _in_chunks(
@@ -273,19 +301,19 @@ def _in_chunks(
     cohort: Cohort,
     program: Program,
     *,
-    num_clients: int,
+    num_rows: int,
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort chunk by chunk, up to the last chunk that holds a real client.
 
-    The cohort is filled up to whole chunks with masked slots; their positions lie beyond the last client, where writes
-    are dropped, and are distinct.
+    The cohort is filled up to whole chunks with masked slots; their positions lie beyond the last row, where writes are
+    dropped, and are distinct.
     """
     size, at_once = cohort.clients.shape[0], program.clients_at_once
     if at_once >= size:
         return train_chunk(sums, cohort)
     num_chunks = -(-size // at_once)
     spare = num_chunks * at_once - size
-    clients = jnp.concatenate([cohort.clients, num_clients + jnp.arange(spare, dtype=cohort.clients.dtype)])
+    clients = jnp.concatenate([cohort.clients, num_rows + jnp.arange(spare, dtype=cohort.clients.dtype)])
     mask = jnp.concatenate([cohort.mask, jnp.zeros(spare, bool)])
     chunks = Cohort(clients.reshape(num_chunks, at_once), mask.reshape(num_chunks, at_once))
     occupied = jnp.any(chunks.mask, axis=1)
@@ -316,13 +344,16 @@ def _after_merge(
     if after_merge is None:
         return clients
     broadcast = program.algorithm.broadcast(server)
-    old = read_rows(clients, cohort.clients)
+    slots = cohort
+    if program.num_devices > 1:
+        slots = held_here(cohort, num_clients=data.ids.shape[0], num_devices=program.num_devices)
+    old = read_rows(clients, slots.clients)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
         return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
 
     new = jax.vmap(act)(cohort.clients, old)
-    return replace_private(clients, cohort, old, new)
+    return replace_private(clients, slots, old, new)
 
 
 def _note_failure(
