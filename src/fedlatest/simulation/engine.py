@@ -54,7 +54,9 @@ from fedlatest.simulation.storage import compact
 from fedlatest.streams import Purpose, bits
 from fedlatest.trees import checked, named_leaves
 
-STATE_SPECS = State(*[REPLICATED] * 2, DIVIDED_ROWS, *[REPLICATED] * 5)  # how a state is divided among devices
+STATE_SPECS: Any = State._make(
+    [REPLICATED, REPLICATED, DIVIDED_ROWS, *[REPLICATED] * 5]
+)  # how a state is divided among devices
 
 
 class TrialBatch(NamedTuple):
@@ -251,7 +253,7 @@ class Engine:
         """Return the named arrays of some trials' states as lists of parts [trials, ...], without copying them."""
         parts: dict[str, list[Any]] = {}
         for offset, state in zip(self._offsets, states, strict=True):
-            divided = set() if self.mesh is None else set(named_leaves(State(*[None] * 2, state.clients, *[None] * 5)))
+            divided = set() if self.mesh is None else _names_of_rows(state)
             for name, leaf in named_leaves(state).items():
                 first, last = max(trials.start - offset, 0), min(trials.stop - offset, leaf.shape[0])
                 if first < last and name in divided:
@@ -270,7 +272,7 @@ class Engine:
         """
         structures = self._structures()
         leaves: list[list[Any]] = [[] for _ in structures]
-        divided = set(named_leaves(State(*[None] * 2, structures[0].clients, *[None] * 5)))
+        divided = _names_of_rows(structures[0])
         for name, like in named_leaves(structures[0]).items():
             num_rows = [self.federation.num_clients] if name in divided else list(like.shape[1:2])
             shape = (len(self.seeds) // len(sources), *num_rows, *like.shape[2:])
@@ -424,6 +426,11 @@ def _batches(trials: list[Trial]) -> list[TrialBatch]:
     stacked = Trial._make(jax.tree.map(stack, *column) for column in columns)
     together = stacked._replace(availability=first) if shared else stacked
     return [TrialBatch(together, len(trials), shared_availability=shared)]
+
+
+def _names_of_rows(state: State) -> set[str]:
+    """Return the names of the arrays that hold a row per client, as `named_leaves` gives them."""
+    return {f"clients.{name}" for name in named_leaves(state.clients)}
 
 
 def _side_by_side() -> bool:

@@ -115,7 +115,7 @@ def place(array: Any, like: jax.ShapeDtypeStruct, sharding: NamedSharding) -> ja
         like: Shape and type of the result.
         sharding: How it is divided; a divided axis is the second.
     """
-    held: dict[Any, jax.Array] = {}
+    held: list[jax.Array] = []
     indices = sharding.devices_indices_map(like.shape)
     for index in dict.fromkeys(map(_hashable, indices.values())):
         block = None
@@ -125,10 +125,11 @@ def place(array: Any, like: jax.ShapeDtypeStruct, sharding: NamedSharding) -> ja
             found = np.asarray(array[tuple(slice(*part) for part in index)])
             block[tuple(slice(0, size) for size in found.shape)] = found
         block = arrays_from_first(block, jax.ShapeDtypeStruct(shape, like.dtype))
-        for device, place in indices.items():
-            if _hashable(place) == index and device.process_index == jax.process_index():
-                held[device] = jax.device_put(block, device)
-    return jax.make_array_from_single_device_arrays(like.shape, sharding, list(held.values()))
+        held += [
+            jax.device_put(block, device) for device, own in indices.items()
+            if _hashable(own) == index and device in sharding.addressable_devices
+        ]  # fmt: skip
+    return jax.make_array_from_single_device_arrays(like.shape, sharding, held)
 
 
 def fetch_rows(array: jax.Array, trials: slice, num_rows: int) -> np.ndarray[Any, Any]:

@@ -31,7 +31,7 @@ from fedlatest.simulation.storage import compact
 
 AXIS = "clients"
 REPLICATED, DIVIDED, DIVIDED_ROWS = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)
-DATA_SPECS = DeviceData(DIVIDED, DIVIDED, *[REPLICATED] * 5)
+DATA_SPECS: Any = DeviceData._make([DIVIDED] * 2 + [REPLICATED] * 5)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -264,7 +264,7 @@ def _divide(leaf: Any, *, parts: list[Any], mesh: Mesh) -> jax.Array:
     """Return the rows `parts[d]` of an array on device d, filled up with zeros to equal lengths."""
     longest = max(len(part) for part in parts)
 
-    def block(index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+    def block(index: Any) -> np.ndarray[Any, Any]:
         own = parts[(index[0].start or 0) // longest]
         filled = np.zeros((longest, *leaf.shape[1:]), leaf.dtype)
         filled[: len(own)] = leaf[own]

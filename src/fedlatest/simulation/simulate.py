@@ -206,7 +206,7 @@ def simulate_together(
     engine = _engine(specs, clients_at_once, devices)
     recorders = [
         RunRecorder(spec, out, Tensorboard() if tensorboard else None, num_devices=engine.num_devices)
-        for spec, out in zip(specs, outs or [None] * len(specs), strict=True)
+        for spec, out in zip(specs, [None] * len(specs) if outs is None else outs, strict=True)
     ]
     try:
         with clear_errors():
