@@ -49,15 +49,15 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_gives_the_same_on_two_devices(rounds: Arrays, name: str) -> None:
-    """7 clients and cohorts of 3: cohorts, client states, server state and scores, after 6 rounds."""
+    """7 clients and cohorts of 3: cohorts, client states and server state after 6 rounds."""
     one = part(rounds, f"{name}/1/")
     assert np.abs(one["state.server.params.weight"]).max() > 0
     assert_close(one, part(rounds, f"{name}/2/"))
 
 
-@pytest.mark.parametrize("name", ["fedlaavg", "fedawe", "fedau"])
+@pytest.mark.parametrize("name", ["fedlaavg", "fedawe"])
 def test_four_devices(rounds: Arrays, name: str) -> None:
-    """Four devices hold 2, 2, 2 and 1 of 7 clients, and one of them has no slot of a cohort of 3 to train."""
+    """Four devices hold 2, 2, 2 and 1 of 7 clients, and one of them has no slot of a cohort of 3 to train; scores too."""
     assert_close(part(rounds, f"{name}/1/"), part(rounds, f"{name}/4/"))
 
 

@@ -233,12 +233,21 @@ class Engine:
     @cached_property
     def bytes_needed(self) -> int:
         """Memory for the samples and for the state of every trial; what training needs temporarily is not counted."""
-        return nbytes((self.data, self.test)) + self.state_bytes
+        samples = (self.data.features, self.data.labels, self.test)
+        return self._bytes_here(samples, (self.data, self.test)) + self.state_bytes
 
     @cached_property
     def state_bytes(self) -> int:
         """Memory for the state of every trial."""
-        return nbytes(self._structures())
+        structures = self._structures()
+        return self._bytes_here([structure.clients for structure in structures], structures)
+
+    def _bytes_here(self, divided: Any, everything: Any) -> int:
+        """Return how much of some arrays lies on one accelerator, or on all CPU devices of this process together."""
+        if self.mesh is None:
+            return nbytes(everything)
+        sharers = len(self.mesh.local_devices) if jax.default_backend() == "cpu" else 1
+        return sharers * (nbytes(divided) // self.num_devices + nbytes(everything) - nbytes(divided))
 
     def check_memory(self) -> None:
         """Raise ConfigError if the state does not fit into memory, where the samples already are; allocate nothing."""

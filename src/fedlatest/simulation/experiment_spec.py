@@ -223,7 +223,8 @@ def _clients_at_once(model: Model, cohort_size: int) -> int:
     if jax.default_backend() != "cpu":
         return cohort_size
     leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-    most = max(1, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
+    # At least two: XLA copies the rows of all clients for every chunk of one, which takes 50 times longer.
+    most = max(2, CACHE_BYTES // sum(leaf.size * leaf.dtype.itemsize for leaf in leaves))
     if most >= cohort_size:
         return cohort_size
     return min(range(most, most // 2, -1), key=lambda at_once: -(-cohort_size // at_once) * at_once)

@@ -26,7 +26,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     Args:
         root: The root of the file system, for tests.
     """
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     if device.platform != "cpu":
         statistics = device.memory_stats() or {}
         limit = statistics.get("bytes_limit")
