@@ -57,7 +57,7 @@ def test_every_algorithm_gives_the_same_on_two_devices(rounds: Arrays, name: str
 
 @pytest.mark.parametrize("name", ["fedlaavg", "fedawe"])
 def test_four_devices(rounds: Arrays, name: str) -> None:
-    """Four devices hold 2, 2, 2 and 1 of 7 clients, and one of them has no slot of a cohort of 3 to train; scores too."""
+    """Four devices hold 2, 2, 2 and 1 of 7 clients, and one of them has no slot of a cohort of 3 to train."""
     assert_close(part(rounds, f"{name}/1/"), part(rounds, f"{name}/4/"))
 
 
