@@ -10,6 +10,7 @@ def test_public_names() -> None:
     assert sorted(fedlatest.__all__) == [
         "AccountSplit", "Algorithm", "Availability", "ClusterError", "ConfigError", "DataError", "DeploymentError",
         "DivergedError", "Federation", "FedlatestError", "Interval", "Loss", "MissingExtraError", "Model", "Partition",
+        "ProcessError",
         "Progress", "Result", "RunFolder", "RunFolderError", "Samples", "Sentences", "TrainedModel", "TweetSet",
         "Words", "__version__", "alternating", "always", "amplified_fedavg", "bernoulli", "both", "by_client",
         "by_label", "dirichlet", "diurnal", "either", "fedadam", "fedau", "fedavg", "fedawe", "fedlaavg", "fedprox",

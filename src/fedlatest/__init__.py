@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         DivergedError,
         FedlatestError,
         MissingExtraError,
+        ProcessError,
         RunFolderError,
     )
     from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
@@ -112,6 +113,7 @@ __all__ = [
     "MissingExtraError",
     "Model",
     "Partition",
+    "ProcessError",
     "Progress",
     "Result",
     "RunFolder",

@@ -29,6 +29,10 @@ class DivergedError(FedlatestError, ArithmeticError):
     """An update or the model is no longer finite; the message says where."""
 
 
+class ProcessError(FedlatestError, RuntimeError):
+    """A process that takes part in a simulation has ended or cannot be reached."""
+
+
 class MissingExtraError(FedlatestError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 

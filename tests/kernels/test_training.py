@@ -240,3 +240,18 @@ def test_large_models_are_left_to_xla_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
         model = logistic(num_features=num_features, num_classes=10)
         features = np.zeros((2, num_features), np.float32)
         assert (model.native_training.choose(features, 5) is not None) == usable
+
+
+@pytest.mark.parametrize("name", ["logistic on bytes", "mlp", "lstm"])
+def test_under_nested_maps_samples_may_differ(name: str) -> None:
+    """Two trials with samples of their own, as on several devices, each with clients that share its samples."""
+    model, data = MODELS[name]
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[::-1]]), (data.features, data.labels))
+
+    def trial(samples: Any, native: bool) -> Any:
+        changed = data._replace(features=samples[0], labels=samples[1])
+        return trained(model, changed, Direction(), steps=2, batch=2, native=native)
+
+    plain, found = (jax.vmap(partial(trial, native=native))(two) for native in (False, True))
+    for left, right in zip(jax.tree.leaves(plain), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(right, left, rtol=2e-5, atol=2e-6)

@@ -282,13 +282,12 @@ def test_a_run_that_does_not_fit_names_the_options_that_would(
     """In 30 rounds every client can take part, so that rows for those seen save nothing."""
     monkeypatch.setattr("fedlatest.simulation.engine.memory_room", lambda: room)
     with pytest.raises(ConfigError, match=advice):
-        Engine([large_spec(rounds=30, **options)]).check_memory()
+        Engine([large_spec(rounds=30, **options)], clients_at_once=1).check_memory()
 
 
 def test_training_is_counted() -> None:
-    """One client at a time on a CPU: the model before, during and after a step, its gradient and three rows."""
-    engine = Engine([large_spec(rounds=1)])
-    assert engine.program.clients_at_once == 1
+    """One client at a time: the model before, during and after a step, its gradient and three rows."""
+    engine = Engine([large_spec(rounds=1)], clients_at_once=1)
     model = 2**22 * 4
     assert 7 * model <= engine.bytes_needed - engine.state_bytes <= 12 * model
 

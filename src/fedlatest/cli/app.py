@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import warnings
 from importlib.metadata import entry_points
 from typing import Annotated
@@ -18,6 +19,7 @@ typer.core.HAS_RICH = False  # plain help; typer before 0.21 would escape bracke
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 out = Console()
 err = Console(stderr=True)
+LONGEST_WAIT = 3600  # seconds that one device of a process may wait for another
 
 
 def main() -> None:
@@ -26,8 +28,20 @@ def main() -> None:
     try:
         app()
     except FedlatestError as error:
+        err.quiet = False
         err.print(Text(f"error: {error}", style="red"), soft_wrap=True)
+        _leave_other_processes()
         sys.exit(1)
+
+
+def _leave_other_processes() -> None:
+    """End this process at once if it simulates together with others: they notice, instead of waiting for it."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        time.sleep(1)  # if the error is common to all processes, each can print it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -48,16 +62,39 @@ def show_notes(notes: list[str]) -> None:
 
 def use_device(device: str | None) -> None:
     """Make JAX use `cpu` or `gpu`; None leaves the choice to JAX."""
+    configure_device(device)
+    check_device(device)
+
+
+def configure_device(device: str | None, *, num_cpu_devices: int = 1) -> None:
+    """Configure JAX, which must not have been used yet; no device is started.
+
+    Args:
+        device: `cpu` or `gpu`; None leaves the choice to JAX.
+        num_cpu_devices: Into how many JAX devices the CPU is divided, if it is the CPU that JAX will use.
+    """
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"--device {device}: choose cpu or gpu")
-    if device == "cpu" or not entry_points(group="jax_plugins"):  # accelerators register themselves in this group
+    on_cpu = device == "cpu" or not entry_points(group="jax_plugins")  # accelerators register themselves in this group
+    if on_cpu:
         # A single thread trains the small models of a cohort faster: XLA would split every small matrix product over
         # the threads, which then wait for each other. JAX reads NPROC when it starts; a value set by the user stays.
-        os.environ.setdefault("NPROC", "1")
+        os.environ.setdefault("NPROC", str(num_cpu_devices))
+    if on_cpu and num_cpu_devices > 1:  # XLA would end the process if one device waited 40 seconds for another
+        flag = f"--xla_cpu_collective_call_terminate_timeout_seconds={LONGEST_WAIT}"
+        os.environ["XLA_FLAGS"] = f"{flag} {os.environ.get('XLA_FLAGS', '')}".strip()
 
     import jax
 
+    if on_cpu and num_cpu_devices > 1:
+        jax.config.update("jax_num_cpu_devices", num_cpu_devices)
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
+
+
+def check_device(device: str | None) -> None:
+    """Raise ConfigError if there is no device of the kind."""
+    import jax
+
     if device == "gpu" and jax.default_backend() != "gpu":
         raise ConfigError("--device gpu: JAX finds no GPU; install 'fedlatest[gpu]' on a machine that has one")

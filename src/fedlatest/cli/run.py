@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out, show_notes, use_device
+from fedlatest.cli.app import app, err, out, show_notes
 from fedlatest.cli.cluster import check_cluster, run_on_cluster
+from fedlatest.cli.device_options import use_devices
 from fedlatest.cli.progress import ExperimentBars, GracefulStop, LoadingBars
 from fedlatest.errors import ConfigError, DivergedError, RunFolderError
 
@@ -52,6 +53,10 @@ def run(
     to: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or gpu; JAX's choice if not given.")] = None,
+    devices: Annotated[str | None, typer.Option(help="Divide the work among N devices or CPU cores, or all.")] = None,
+    hosts: Annotated[str | None, typer.Option(help="Number of hosts that share the work; auto under Slurm.")] = None,
+    host_id: Annotated[int | None, typer.Option(help="Number of this host, from 0 on.")] = None,
+    coordinator: Annotated[str | None, typer.Option(help="ADDRESS:PORT of host 0, for --hosts.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run in the folder.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the folder.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
@@ -64,6 +69,7 @@ def run(
 ) -> None:
     """Run a recipe, print a table of results and draw a figure."""
     from fedlatest.experiments import FederationBuilder
+    from fedlatest.simulation.processes import from_first, is_first
 
     chosen = find_recipe(recipe)
     overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
@@ -72,7 +78,9 @@ def run(
         raise ConfigError("--resume, --force: resume the run or replace it, not both")
     numbers = _seeds(seed, seeds)
     check_cluster(cluster)
-    use_device("cpu" if cluster else device)
+    num_devices = use_devices(
+        "cpu" if cluster else device, devices, hosts=hosts, host_id=host_id, coordinator=coordinator
+    )
     with LoadingBars() as loading:
         builder = FederationBuilder(chosen.load(data, on_progress=loading.update))
     specs = [  # checks all values before any work
@@ -81,8 +89,8 @@ def run(
     show_notes(builder.notes)
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
-    _check_folders(root, folders, replace_or_resume=resume or force)
-    options = {"resume": resume, "force": force, "tensorboard": tensorboard}
+    from_first(lambda: _check_folders(root, folders, replace_or_resume=resume or force))
+    options = {"resume": resume, "force": force, "tensorboard": tensorboard, "devices": num_devices}
     try:
         if cluster:
             from fedlatest.experiments.parallel_runs import default_workers
@@ -103,7 +111,8 @@ def run(
         option = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; to resume from the last checkpoint in {root}, repeat the command {option}", soft_wrap=True)
         raise typer.Exit(130) from None
-    _show(folders, root / "figure.png")
+    if is_first():
+        _show(folders, root / "figure.png")
 
 
 @app.command()
@@ -136,11 +145,12 @@ def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path
     """Run one experiment after the other, each with its own progress bar and figure."""
     from fedlatest.runs import RunFolder
     from fedlatest.simulation import simulate_spec
+    from fedlatest.simulation.processes import is_first
 
     with GracefulStop() as stop, ExperimentBars() as bars:
         for name, spec, folder in zip(names, specs, folders, strict=True):
             bars.start(name, spec.rounds)
-            replaced = folders[1:] if options["force"] and folder == folders[0] else []
+            replaced = folders[1:] if options["force"] and folder == folders[0] and is_first() else []
 
             def on_progress(progress: "Progress", replaced: list[Path] = replaced) -> None:
                 # The first run has passed all checks: remove the old runs now, so that --resume works after a stop.
@@ -151,7 +161,8 @@ def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path
                     raise KeyboardInterrupt
 
             simulate_spec(spec, folder, on_progress=on_progress, **options)
-            _draw(folder)
+            if is_first():
+                _draw(folder)
 
 
 def _raise_if_diverged(folder: Path) -> None:

@@ -96,7 +96,7 @@ static INLINE void update_tile(float *restrict w, const float *restrict g, int s
   }
 }
 
-/* Subtracts the product of g [BATCH, outputs] and x [BATCH, inputs] from the weights, and the sum of g from the bias. */
+/* Subtracts the product of g [BATCH, outputs] and x [BATCH, inputs] from the weights, the sum of g from the bias. */
 static INLINE void update(Layer *layer, const float *restrict g, int stride, const float *restrict x, int inputs,
                           int outputs) {
   for (int o = 0; o < outputs; o++) {
@@ -167,8 +167,9 @@ static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
   }
   const XLA_FFI_Buffer *samples = argument_buffer(frame, tail);
   client.num_samples = samples->dims[samples->rank - 2];
-  client.features = (const Feature *)samples->data; /* the same for all clients, as are the labels */
-  client.labels = argument_buffer(frame, tail + 1)->data;
+  const int64_t part = entry_of(samples, 2, like, 1, number);
+  client.features = (const Feature *)samples->data + part * client.num_samples * INPUTS;
+  client.labels = entry(frame, tail + 1, 1, like, 1, number);
   const XLA_FFI_Buffer *rows = argument_buffer(frame, tail + 2);
   client.num_steps = rows->dims[rows->rank - 2];
   client.rows = entry(frame, tail + 2, 2, like, 1, number);

@@ -9,7 +9,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-/* The largest SIMD width that this machine supports. Compilers split wider vectors into single numbers, which is slow. */
+/* The largest SIMD width that this machine supports; compilers split wider vectors into single numbers. */
 #if defined(__AVX512F__)
 #define MAX_LANES 16
 #elif defined(__AVX__)

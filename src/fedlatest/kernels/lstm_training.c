@@ -60,10 +60,10 @@ static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
   const XLA_FFI_Buffer *ids = argument_buffer(frame, tail), *table = argument_buffer(frame, tail + 3);
   client.num_samples = ids->dims[ids->rank - 2];
   client.num_words = table->dims[table->rank - 2];
-  client.ids = ids->data; /* samples and table are the same for all clients */
-  client.lengths = argument_buffer(frame, tail + 1)->data;
-  client.labels = argument_buffer(frame, tail + 2)->data;
-  client.table = table->data;
+  client.ids = (const Word *)ids->data + entry_of(ids, 2, like, 1, number) * client.num_samples * WORDS;
+  client.lengths = entry(frame, tail + 1, 1, like, 1, number);
+  client.labels = entry(frame, tail + 2, 1, like, 1, number);
+  client.table = entry(frame, tail + 3, 2, like, 1, number);
   const XLA_FFI_Buffer *rows = argument_buffer(frame, tail + 4);
   client.num_steps = rows->dims[rows->rank - 2];
   client.rows = entry(frame, tail + 4, 2, like, 1, number);
@@ -74,7 +74,8 @@ static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
 
 /* Adds the gradient of one sample, multiplied by factor. */
 static void add_gradient(Memory *m, const Client *client, int64_t sample, float factor) {
-  const int length = client->lengths[sample] < 0 ? 0 : client->lengths[sample] > WORDS ? WORDS : client->lengths[sample];
+  const int32_t given = client->lengths[sample];
+  const int length = given < 0 ? 0 : given > WORDS ? WORDS : given;
   for (int t = 0; t < length; t++)
     memcpy(m->x + t * INPUTS, client->table + within(client->ids[sample * WORDS + t], client->num_words) * INPUTS,
            INPUTS * sizeof(float));

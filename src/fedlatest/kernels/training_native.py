@@ -47,7 +47,7 @@ def train(
 ) -> Any:
     """Return the model of one client after its local steps x - rate * gradient - pull * (x - start) - offset.
 
-    Under vmap the kernel trains all clients in one call; the samples must be the same for all.
+    Under vmap the kernel trains all clients in one call.
 
     Args:
         kernel: A usable kernel.

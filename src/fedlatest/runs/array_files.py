@@ -35,11 +35,15 @@ def save_arrays(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
     write_atomically(path, lambda draft: _write_safetensors(draft, parts, dict(metadata)))
 
 
+def in_file_order(parts: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the names in the order in which `save_arrays` converts and writes their arrays: widest types first."""
+    return sorted(parts, key=lambda name: (-np.dtype(parts[name][0].dtype).itemsize, name))
+
+
 def _write_safetensors(path: Path, parts: Mapping[str, list[Any]], metadata: dict[str, str]) -> None:
     """Write the safetensors format: header length, JSON header, arrays one after the other (widest types first)."""
     header: dict[str, Any] = {"__metadata__": metadata}
-    order = sorted(parts, key=lambda name: (-np.dtype(parts[name][0].dtype).itemsize, name))
-    offset = 0
+    order, offset = in_file_order(parts), 0
     for name in order:
         first, dtype = parts[name][0], np.dtype(parts[name][0].dtype)
         rows = sum(part.shape[0] for part in parts[name]) if first.shape else 0

@@ -104,14 +104,19 @@ class Engine:
             trials = [trial._replace(federation=jnp.int32(n)) for trial, n in zip(trials, numbers, strict=True)]
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
         self.batches = _batches(trials, numbers)
-        self.program = first.program(clients_at_once, num_trials=self.batches[0].size)
         self._init, self._scoring = ByValue(first.model.init), ByValue((first.model.apply, first.loss))
         federation = self.federations[0]
         self.num_clients = federation.num_clients
         self.num_labels = federation.num_labels if federation.has_classes else 0
         self._spec = first
-        self._parts = [_device_data(federation) for federation in self.federations]
+        self.num_devices = 1
         self.notes: list[str] = []
+        self._prepare(first, clients_at_once)
+
+    def _prepare(self, first: ExperimentSpec, clients_at_once: int | None) -> None:
+        """Choose the program and copy the samples to the device."""
+        self.program = first.program(clients_at_once, num_trials=self.batches[0].size)
+        self._parts = [_device_data(federation) for federation in self.federations]
         if first.client_rows == "auto" and not self.needs.fits(memory_room()):
             self._store_seen_rows(clients_at_once)
 
@@ -125,7 +130,7 @@ class Engine:
         return [self._start_batch(batch) for batch in self.batches]
 
     def _start_batch(self, batch: TrialBatch) -> State:
-        models = [_initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
+        models = [initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
         storage = self.program.storage
         state = _start(models, program=self.program, num_clients=self.num_clients)
         if storage.on_device:
@@ -144,18 +149,14 @@ class Engine:
             self._advance_batch(batch, state, num_rounds)
             for batch, state in zip(self.batches, states, strict=True)
         ]  # fmt: skip
-        return [state for state, _ in done], _fetch([record for _, record in done])
+        return [state for state, _ in done], fetch([record for _, record in done])
 
     def _advance_batch(self, batch: TrialBatch, state: State, num_rounds: int) -> tuple[State, Record]:
-        algorithm = self.program.algorithm
         if self.program.storage.rows != "all" and int(state.round[0]) + num_rounds > self._spec.rounds:
             raise ValueError(f"the rows suffice for {self._spec.rounds} rounds, the number of rounds of the spec")
-        advance = _advance if self.program.storage.on_device else _advance_from_host
+        algorithm = self.program.algorithm
         try:
-            return advance(
-                self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
-                shared_availability=batch.shared_availability,
-            )  # fmt: skip
+            return self._run_rounds(batch, state, num_rounds)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             if isinstance(error, FedlatestError) or algorithm.merge.__module__.startswith("fedlatest."):
                 raise
@@ -163,6 +164,13 @@ class Engine:
                 f"algorithm {algorithm.name}: a round cannot be compiled ({type(error).__name__}: "
                 f"{(str(error).splitlines() or [''])[0]}); docs/algorithms.md says what its functions must return"
             ) from error
+
+    def _run_rounds(self, batch: TrialBatch, state: State, num_rounds: int) -> tuple[State, Record]:
+        advance = _advance if self.program.storage.on_device else _advance_from_host
+        return advance(
+            self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
+            shared_availability=batch.shared_availability,
+        )  # fmt: skip
 
     def measure(self, states: Sequence[State], *, last: bool = True) -> Measured:
         """Return the scores on the full training and test sets, and the error of the average of remembered parts.
@@ -180,9 +188,9 @@ class Engine:
                 )
                 trials.append(offset + own)
         position = np.argsort(np.concatenate(trials))
-        train, test = jax.tree.map(lambda leaf: leaf[position], _fetch(scores))
+        train, test = jax.tree.map(lambda leaf: leaf[position], fetch(scores))
         with_error = bool(states[0].total) and (last or self._averages_quickly)
-        return Measured(train, test, _fetch([self._error_of(state) for state in states]) if with_error else None)
+        return Measured(train, test, fetch([self._error_of(state) for state in states]) if with_error else None)
 
     @property
     def _averages_quickly(self) -> bool:
@@ -232,7 +240,7 @@ class Engine:
         parts = [data for data, _ in self._parts]
         data, states = jax.eval_shape(join, parts), jax.eval_shape(self.start)
         scoring = {"functions": self._scoring, "num_labels": self.num_labels}
-        found = [Compilation(_initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})]
+        found = [Compilation(initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})]
         for batch, state in zip(self.batches, states, strict=True):
             static = {"program": self.program, "size": batch.size, "shared_availability": batch.shared_availability}
             found += [
@@ -305,13 +313,14 @@ class Engine:
         """Return the named arrays of some trials' states as lists of parts [trials, ...], without copying them."""
         return named_parts(states, self._offsets, trials)
 
-    def restore(self, sources: Sequence[ArrayFile]) -> list[State]:
+    def restore(self, sources: Sequence[ArrayFile | None]) -> list[State]:
         """Return states from the checkpoints of the specs, in their order; the inverse of `named_parts`.
 
         Raises:
             RunFolderError: If an array is missing or has another shape or type.
         """
-        return restore_states(self.start(), sources, len(self.seeds) // len(sources))
+        files = [source for source in sources if source is not None]
+        return restore_states(self.start(), files, len(self.seeds) // len(files))
 
     @cached_property
     def _offsets(self) -> list[int]:
@@ -320,11 +329,12 @@ class Engine:
 
     def params(self, states: Sequence[State]) -> Any:
         """Return the models of all trials as NumPy arrays [trials, ...]."""
-        return _fetch([state.server.params for state in states])
+        return fetch([state.server.params for state in states])
 
 
 @partial(jax.jit, static_argnames="init")
-def _initial_model(seed: jax.Array, *, init: ByValue) -> Any:
+def initial_model(seed: jax.Array, *, init: ByValue) -> Any:
+    """Return the initial model of a seed."""
     return init.value(initial_key(seed))
 
 
@@ -335,6 +345,11 @@ def initial_key(seed: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames=("program", "num_clients"))
 def _start(models: list[Any], *, program: Program, num_clients: int) -> State:
+    return start_trials(models, program=program, num_clients=num_clients)
+
+
+def start_trials(models: list[Any], *, program: Program, num_clients: int) -> State:
+    """Return the states [trials, ...] before round 0 of trials with these initial models; not compiled."""
     return jax.vmap(lambda params: initial_state(program, params, num_clients))(_stacked(models))
 
 
@@ -365,6 +380,33 @@ def _advance(
     size: int,
     shared_availability: bool,
 ) -> tuple[State, Record]:
+    return advance_trials(
+        data, trials, state, program=program, num_rounds=num_rounds, size=size, shared_availability=shared_availability
+    )
+
+
+def advance_trials(
+    data: DeviceData,
+    trials: Trial,
+    state: State,
+    *,
+    program: Program,
+    num_rounds: int,
+    size: int,
+    shared_availability: bool,
+) -> tuple[State, Record]:
+    """Run a block of rounds for the trials of a batch; not compiled.
+
+    Args:
+        data: The samples of all federations.
+        trials: What the trials differ in.
+        state: Their states, [trials, ...].
+        program: What the rounds are specialised to.
+        num_rounds: The number of rounds.
+        size: The number of trials.
+        shared_availability: Whether all trials have the same availability.
+    """
+
     def block(trial: Trial, state: State) -> tuple[State, Record]:
         own = select(data, trial.federation)
         after, (record, _) = run_block(program, own, trial, state, length=num_rounds)
@@ -510,6 +552,6 @@ def _side_by_side() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _fetch(parts: list[Any]) -> Any:
+def fetch(parts: list[Any]) -> Any:
     """Fetch what the batches returned, all at once, as NumPy arrays [trials, ...]."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *jax.device_get(parts))

@@ -33,23 +33,43 @@ def evaluate(
     num_labels: int = 0,
 ) -> Score:
     """Mean loss and accuracy of the model on all rows; labels 0 .. num_labels - 1 are counted apart as well."""
+    total, num_rows = tally(apply, loss, params, features, labels, table=table, num_labels=num_labels), labels.shape[0]
+    return Score(total.loss / num_rows, total.accuracy / num_rows, total.num_correct)
+
+
+def tally(
+    apply: Callable[[Any, Any], jax.Array],
+    loss: Loss,
+    params: Any,
+    features: Any,
+    labels: jax.Array,
+    *,
+    table: jax.Array | None = None,
+    num_labels: int = 0,
+    num_real: jax.Array | None = None,
+) -> Score:
+    """Sum of the losses and number of correct answers; rows from `num_real` on, where it is given, do not count."""
     num_rows = labels.shape[0]
+    real = None if num_real is None else jnp.arange(num_rows) < num_real
     if isinstance(features, Words):  # texts of a length together: a slice then takes as long as its longest, no more
         by_length = jnp.argsort(features.lengths)
-        features, labels = jax.tree.map(lambda leaf: leaf[by_length], (features, labels))
+        features, labels, real = jax.tree.map(lambda leaf: leaf[by_length], (features, labels, real))
 
-    def tally(first: jax.Array | int, rows: int) -> Score:
-        part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, rows), (features, labels))
+    def add_up(first: jax.Array | int, rows: int) -> Score:
+        part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, rows), (features, labels, real))
         outputs = apply(params, expand(part[0], table))
         correct = loss.correct(outputs, part[1]).astype(jnp.float32)
+        losses = loss.per_sample(outputs, part[1])
+        if real is not None:
+            losses, correct = jnp.where(part[2], losses, 0.0), jnp.where(part[2], correct, 0.0)
         by_label = correct @ jax.nn.one_hot(part[1], num_labels) if num_labels else jnp.zeros(0)
-        return Score(jnp.sum(loss.per_sample(outputs, part[1])), jnp.sum(correct), by_label)
+        return Score(jnp.sum(losses), jnp.sum(correct), by_label)
 
     whole, rest = divmod(num_rows, ROWS_AT_ONCE)
     total = Score(jnp.float32(0), jnp.float32(0), jnp.zeros(num_labels))
     if rest:
-        total = tally(whole * ROWS_AT_ONCE, rest)
+        total = add_up(whole * ROWS_AT_ONCE, rest)
     if whole:
-        parts = lax.map(lambda number: tally(number * ROWS_AT_ONCE, ROWS_AT_ONCE), jnp.arange(whole))
+        parts = lax.map(lambda number: add_up(number * ROWS_AT_ONCE, ROWS_AT_ONCE), jnp.arange(whole))
         total = jax.tree.map(lambda one, many: one + jnp.sum(many, axis=0), total, parts)
-    return Score(total.loss / num_rows, total.accuracy / num_rows, total.num_correct)
+    return total

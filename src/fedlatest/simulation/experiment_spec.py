@@ -84,32 +84,41 @@ class ExperimentSpec:
             rates=None,
         )
 
-    def program(self, clients_at_once: int | None = None, *, rows: Rows | None = None, num_trials: int = 1) -> Program:
+    def program(
+        self,
+        clients_at_once: int | None = None,
+        *,
+        rows: Rows | None = None,
+        num_trials: int = 1,
+        num_devices: int = 1,
+    ) -> Program:
         """Return what a compiled round is specialised to.
 
         Args:
-            clients_at_once: How many clients of the cohort train together; by default as many as fit the cache on a
-                CPU, and a share of the memory on an accelerator.
+            clients_at_once: How many clients of the cohort train together on a device; by default as many as fit the
+                cache on a CPU, and a share of the memory on an accelerator.
             rows: How the clients' states are stored where `client_rows` leaves the choice; by default a row for each.
             num_trials: How many trials run side by side.
+            num_devices: Among how many devices the clients are divided.
         """
         if clients_at_once is not None and clients_at_once < 1:
             raise ConfigError(f"clients_at_once={clients_at_once}: must be at least 1")
         spec, model, loss = self.executed, self.model, self.loss
-        native = _native_training(spec)
-        at_once = clients_at_once or self._default_at_once(num_trials, is_native=native is not None)
+        native, slots_per_device = _native_training(spec), -(-spec.cohort_size // num_devices)
+        at_once = clients_at_once or self._default_at_once(slots_per_device, num_trials, is_native=native is not None)
         return Program(
             algorithm=spec.algorithm,
             loss=lambda params, features, labels: jnp.mean(loss.per_sample(model.apply(params, features), labels)),
             cohort_size=spec.cohort_size,
             num_steps=spec.num_local_steps,
             batch_size=spec.batch_size,
-            clients_at_once=min(spec.cohort_size, at_once),
+            clients_at_once=min(slots_per_device, at_once),
             schedule=self.learning_rate if callable(self.learning_rate) else None,
             client_optimizer=self.client_optimizer,
             native_training=native,
             branches=jax.default_backend() == "cpu",
             storage=self._storage(rows or "all" if self.client_rows == "auto" else self.client_rows),
+            num_devices=num_devices,
         )
 
     @cached_property
@@ -143,16 +152,15 @@ class ExperimentSpec:
             return RowStorage(dtype=dtype)
         return RowStorage(rows, dtype, self.capacity)
 
-    def _default_at_once(self, num_trials: int, *, is_native: bool) -> int:
-        cohort_size = self.executed.cohort_size
+    def _default_at_once(self, cohort_size: int, num_trials: int, *, is_native: bool) -> int:
         if jax.default_backend() == "cpu" and is_native:  # kernels keep the models in use in the cache themselves
             return clients_that_fit(
                 cohort_size, NATIVE_BYTES, nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
             )
         if jax.default_backend() == "cpu":
-            return clients_that_fit(
-                cohort_size, CACHE_BYTES, nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
-            )
+            # At least two: XLA copies the rows of all clients for every chunk of one, which takes 50 times longer.
+            model_bytes = nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
+            return clients_that_fit(cohort_size, CACHE_BYTES, model_bytes, least=2)
         limit = device_bytes()
         if limit is None:
             return cohort_size
@@ -174,8 +182,9 @@ class ExperimentSpec:
         same = (layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self, *, num_devices: int = 1) -> dict[str, Any]:
         """Return what a run folder stores about the run; `config`, `seeds` and `data` identify it."""
+        several = {"count": num_devices} if num_devices > 1 else {}
         device, spec = jax.devices()[0], self.executed
         rate, optimizer, dtype = self.learning_rate, self.client_optimizer, self._storage("all").dtype
         return {
@@ -205,7 +214,7 @@ class ExperimentSpec:
                 "availability": self.availability.fingerprint(),
                 **({"notes": list(self.notes)} if self.notes else {}),
             },
-            "device": {"platform": device.platform, "kind": device.device_kind},
+            "device": {"platform": device.platform, "kind": device.device_kind, **several},
             "versions": package_versions("jax", "jaxlib", "numpy", "optax"),
         }  # fmt: skip
 
@@ -288,8 +297,8 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
     return None if train is None else native
 
 
-def clients_that_fit(cohort_size: int, room: int, client_bytes: int) -> int:
-    """Return how many clients of a cohort train together: as many as fit, at least one.
+def clients_that_fit(cohort_size: int, room: int, client_bytes: int, *, least: int = 1) -> int:
+    """Return how many clients of a cohort train together: as many as fit.
 
     Of the sizes that fit, down to half of the largest, the one that leaves the fewest slots of the last chunk empty is
     chosen.
@@ -298,11 +307,12 @@ def clients_that_fit(cohort_size: int, room: int, client_bytes: int) -> int:
         cohort_size: The number of clients in the cohort.
         room: Bytes that they may use together.
         client_bytes: Bytes that one of them uses.
+        least: Train so many clients together even if they do not fit.
 
     >>> clients_that_fit(100, room=160_000, client_bytes=31_400), clients_that_fit(100, room=7, client_bytes=10)
     (5, 1)
     """
-    most = max(1, room // client_bytes)
+    most = max(least, room // client_bytes)
     if most >= cohort_size:
         return cohort_size
     return min(range(most, most // 2, -1), key=lambda at_once: -(-cohort_size // at_once) * at_once)

@@ -27,7 +27,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     Args:
         root: The root of the file system, for tests.
     """
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     if device.platform == "cpu":
         return available_host_bytes(root)
     limit, statistics = device_bytes(), device.memory_stats() or {}
@@ -36,7 +36,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 def device_bytes() -> int | None:
     """Return how much memory JAX may use on the default device, an accelerator; None where that is not known."""
-    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     return None if limit is None else int(limit)
 
 

@@ -15,12 +15,13 @@ from fedlatest.availability.patterns import Windows
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import DivergedError
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
-from fedlatest.runs.array_files import ArrayFile, load_arrays
+from fedlatest.runs.array_files import ArrayFile, in_file_order, load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_NAMED, MOST_ROWS, QUARTERS, edges, pack
 from fedlatest.runs.metrics import as_written
 from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Measured
 from fedlatest.simulation.experiment_spec import ExperimentSpec
+from fedlatest.simulation.processes import arrays_from_first, from_first, is_first
 from fedlatest.simulation.rounds import Record
 from fedlatest.theory import staleness_bound
 from fedlatest.trees import from_named_leaves, named_leaves
@@ -41,7 +42,7 @@ class Result(NamedTuple):
 class Restored(NamedTuple):
     """A checkpoint: named arrays of a State [seeds, ...], the round after which it was written, and seconds so far."""
 
-    arrays: ArrayFile
+    arrays: ArrayFile | None  # None in all processes but the first
     round: int
     seconds: float
 
@@ -49,45 +50,66 @@ class Restored(NamedTuple):
 class RunRecorder:
     """The records of one spec; everything passed to it concerns its own trials, [seeds, ...].
 
+    If several processes simulate together, each has a recorder, but only that of the first reads and writes the folder.
+
     Args:
         spec: The experiment.
-        folder: Where the run is written; None keeps it in memory.
+        path: The folder that the run is written to; None keeps it in memory.
         tensorboard: A TensorBoard log beside the folder's own files.
+        num_devices: Among how many devices the clients are divided.
     """
 
-    def __init__(self, spec: ExperimentSpec, folder: RunFolder | None, tensorboard: Tensorboard | None) -> None:
-        self.spec, self.folder, self.tensorboard = spec, folder, tensorboard
+    def __init__(
+        self, spec: ExperimentSpec, path: Path | None, tensorboard: Tensorboard | None = None, *, num_devices: int = 1
+    ) -> None:
+        self.spec, self.path, self.num_devices = spec, path, num_devices
+        self.folder = RunFolder(path) if path is not None and is_first() else None
+        self.tensorboard = tensorboard if is_first() else None
         self.rows: list[Row] = []
         self.largest_staleness = 0
+        self.rounds_done = 0  # in the last checkpoint
         self.result: Result | DivergedError | None = None
-
-    @property
-    def rounds_done(self) -> int:
-        """Rounds in the last checkpoint."""
-        return self.folder.rounds_done if self.folder else 0
 
     def begin(self, *, resume: bool, force: bool) -> None:
         """Prepare and lock the folder; the result of a finished run is read from it."""
-        if self.folder is None:
+        if self.path is None:
             return
-        self.folder.begin(self.spec.manifest(), resume=resume, force=force)
-        if self.folder.finished:
+        self.rounds_done, finished, diverged = from_first(lambda: self._begin_folder(resume=resume, force=force))
+        if finished:
             self.result = self._read_result()
-        elif diverged := self.folder.manifest.get("diverged"):
+        elif diverged is not None:
             self.result = DivergedError(diverged)
-        elif not self.spec.algorithm.pooled and self.folder.clients() is None:
+
+    def _begin_folder(self, *, resume: bool, force: bool) -> tuple[int, bool, str | None]:
+        """Return the rounds in the last checkpoint, whether the run is finished, and why it diverged if it did."""
+        assert self.folder is not None
+        self.folder.begin(self.spec.manifest(num_devices=self.num_devices), resume=resume, force=force)
+        finished, diverged = self.folder.finished, self.folder.manifest.get("diverged")
+        if not finished and diverged is None and not self.spec.algorithm.pooled and self.folder.clients() is None:
             self.folder.describe(describe_clients(self.spec))
+        return self.folder.rounds_done, finished, diverged
 
     def restore(self) -> Restored | None:
         """Return the last checkpoint and truncate the records to it; None if there is none."""
-        if self.folder is None:
+        if self.path is None:
             return None
-        restored = self.folder.restore()
-        self.rows = list(self.folder.metrics().rows)
-        if restored is None:
+        arrays: ArrayFile | None = None
+
+        def facts() -> tuple[list[Any], tuple[int, float, int] | None]:
+            nonlocal arrays
+            assert self.folder is not None
+            restored = self.folder.restore()
+            rows = [list(row) for row in self.folder.metrics().rows]
+            if restored is None:
+                return rows, None
+            arrays, round, seconds = restored
+            return rows, (round, seconds, int(arrays[STALENESS]))
+
+        rows, checkpoint = from_first(facts)
+        self.rows = [Row(*row) for row in rows]
+        if checkpoint is None:
             return None
-        arrays, round, seconds = restored
-        self.largest_staleness = int(arrays[STALENESS])
+        round, seconds, self.largest_staleness = checkpoint
         return Restored(arrays, round, seconds)
 
     def open_log(self, *, first_round: int) -> None:
@@ -126,6 +148,11 @@ class RunRecorder:
         if self.folder:
             arrays = {**state, STALENESS: np.int32(self.largest_staleness)}
             self.folder.checkpoint(arrays, round=round, seconds=seconds)
+        elif self.path is not None:  # the first process writes the file and gathers the parts in its order
+            for name in in_file_order(state):
+                for part in state[name]:
+                    for _ in part.blocks():
+                        pass
 
     def end_diverged(self, error: DivergedError, *, round: int) -> None:
         """End a run that diverged."""
@@ -138,8 +165,7 @@ class RunRecorder:
         """End a run that completed its rounds; `params` are NumPy arrays [seeds, ...]."""
         if self.folder:
             self.folder.finish(named_leaves(params), round=self.spec.rounds, facts=self._final_facts(seconds))
-        path = self.folder.path if self.folder else None
-        self.result = Result(Metrics(self.rows), params, self.largest_staleness, path)
+        self.result = Result(Metrics(self.rows), params, self.largest_staleness, self.path)
 
     def close(self) -> None:
         """Flush the log and unlock the folder."""
@@ -149,15 +175,23 @@ class RunRecorder:
             self.folder.release()
 
     def _read_result(self) -> Result:
-        assert self.folder is not None
         like = jax.eval_shape(self.spec.model.init, jax.random.key(0))
         seeds = len(self.spec.seeds)
         stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), like)
-        file = self.folder / "model.safetensors"
-        params = from_named_leaves(load_arrays(file)[0], stacked, source=file)
-        self.folder.tidy()
-        staleness = self.folder.manifest["availability"]["largest_staleness"]
-        return Result(self.folder.metrics(), params, staleness, self.folder.path)
+        params = None
+
+        def facts() -> tuple[list[Any], int]:
+            nonlocal params
+            assert self.folder is not None
+            file = self.folder / "model.safetensors"
+            params = from_named_leaves(load_arrays(file)[0], stacked, source=file)
+            self.folder.tidy()
+            rows = [list(row) for row in self.folder.metrics().rows]
+            return rows, self.folder.manifest["availability"]["largest_staleness"]
+
+        rows, staleness = from_first(facts)
+        metrics = Metrics([Row(*row) for row in rows])
+        return Result(metrics, arrays_from_first(params, stacked), staleness, self.path)
 
     def _label_rows(self, round: int, num_correct: npt.ArrayLike) -> list[LabelRow]:
         num_correct = np.asarray(num_correct)

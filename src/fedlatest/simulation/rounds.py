@@ -3,7 +3,9 @@
 `Program` is what a compiled round is specialised to, `Trial` what one seed of one experiment feeds into it. Axes:
 [N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that the models
 in use fit the cache of a CPU; the rows of client state are updated in place. A round is `select_cohort` followed by
-`finish_round`, between which rows that are not on the device can be fetched.
+`finish_round`, between which rows that are not on the device can be fetched. With several devices
+(`Program.num_devices`), these functions run on each of them (see `sharding.py`): the rows [N, ...] of client states are
+then those of its own clients.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,6 +57,16 @@ from fedlatest.simulation.row_storage import (
     no_slots,
     row_types,
 )
+from fedlatest.simulation.sharding import (
+    CohortPart,
+    clients_per_device,
+    held_here,
+    in_slot_order,
+    mean_of_rows,
+    return_part,
+    sum_over_devices,
+    take_part,
+)
 
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
@@ -79,13 +91,17 @@ class Program:
     is not finite only if there is one. Branches are cheap on a CPU and costly on an accelerator."""
     storage: RowStorage = ALL_ROWS
     """How the states of the clients are stored."""
+    num_devices: int = 1
+    """Among how many devices the clients are divided."""
 
     @cached_property
     def identity(self) -> ByValue:
         """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
         names = dict.fromkeys(self.algorithm.numbers, 0.0)
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
-        sizes = (self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches)
+        sizes = (
+            self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
+        )  # fmt: skip
         functions = (self.loss, self.schedule, self.client_optimizer, self.native_training)
         return ByValue((code, sizes, functions, self.storage))
 
@@ -160,7 +176,7 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
     return State(
         round=jnp.int32(0),
         server=program.algorithm.init_server(params, num_clients),
-        clients=make_rows(stored, storage.num_rows(num_clients)) if storage.on_device else ClientState(),
+        clients=make_rows(stored, _num_rows(program, num_clients)) if storage.on_device else ClientState(),
         total=initial_total(one.remembered, stored.remembered, num_clients),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
         failure=jnp.int32(0),
@@ -178,6 +194,13 @@ def initial_client(algorithm: Algorithm, params: Params) -> ClientState:
 def client_types(program: Program, params: Params) -> RowTypes:
     """Return the shapes and types of one client's state."""
     return row_types(program.storage, jax.eval_shape(lambda params: initial_client(program.algorithm, params), params))
+
+
+def _num_rows(program: Program, num_clients: int) -> int:
+    """Return the number of rows on this device."""
+    if program.num_devices > 1:
+        return clients_per_device(num_clients, program.num_devices)
+    return program.storage.num_rows(num_clients)
 
 
 def run_block(
@@ -258,20 +281,25 @@ def finish_round(
     return after, record
 
 
-def average_error(state: State, stored: Parts | None = None) -> jax.Array:
+def average_error(state: State, stored: Parts | None = None, *, num_devices: int = 1) -> jax.Array:
     """Return the L2 norm of u - (1/N) sum_i u_i over the remembered parts, which the paper's invariant says is 0.
 
     Args:
         state: The state of a trial with all its rows.
         stored: The types to which the remembered parts are rounded; by default those of their sum.
+        num_devices: Among how many devices the rows are divided.
     """
     num_clients = state.last_round.shape[0]
+    if num_devices == 1:
+        types = state.total if stored is None else stored
+        means = mean_of_remembered(state.clients, types, state.total, num_clients)
+    else:
+        means = mean_of_rows(state.clients.remembered, num_clients=num_clients)
 
     def squared(total: jax.Array, mean: jax.Array) -> jax.Array:
         return jnp.sum((total / num_clients - mean) ** 2)
 
-    mean = mean_of_remembered(state.clients, state.total if stored is None else stored, state.total, num_clients)
-    parts = jax.tree.leaves(jax.tree.map(squared, state.total, mean))
+    parts = jax.tree.leaves(jax.tree.map(squared, state.total, means))
     return jnp.sqrt(sum(parts, jnp.float32(0)))
 
 
@@ -318,17 +346,26 @@ def _train_cohort(
     brief: Parts,
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
-    algorithm = program.algorithm
+    algorithm, num_clients, num_devices = program.algorithm, data.ids.shape[0], program.num_devices
     broadcast = algorithm.broadcast(state.server)
 
-    def train(client: jax.Array, own: ClientState) -> Contribution:
-        client_facts = _client_facts(facts, data, client, brief)
-        rows = batch_rows(
+    def draw(client: jax.Array) -> jax.Array:
+        return batch_rows(
             data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
         )
+
+    if num_devices == 1:
+        part = CohortPart(cohort.slots, state.clients, data, position=lambda slot: slot, batches=draw)
+        chunk = cohort
+    else:
+        part = take_part(state.clients, data, cohort.slots, draw, num_devices=num_devices)
+        chunk = Chunk(part.slots, part.slots.clients)
+
+    def train(slot: jax.Array, own: ClientState) -> Contribution:
+        client_facts = _client_facts(facts, data, part.position(slot), brief)
         local = train_locally(
-            algorithm, program.loss, data, broadcast, own, rows, client_facts, program.client_optimizer,
-            program.native_training,
+            algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
+            program.client_optimizer, program.native_training,
         )  # fmt: skip
         return algorithm.contribute(broadcast, local, own, client_facts)
 
@@ -351,8 +388,16 @@ def _train_cohort(
         return CohortSums(clients, *totals), slots.mask & not_finite
 
     nothing = _zero_contribution(algorithm, train, types.computed)
-    sums = CohortSums(state.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
-    return _in_chunks(train_chunk, sums, cohort, program, num_clients=data.ids.shape[0])
+    sums = CohortSums(part.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
+    if num_devices == 1:
+        return _in_chunks(train_chunk, sums, chunk, program, num_positions=num_clients)
+    size = chunk.rows.shape[0]
+    trained, not_finite = _in_chunks(train_chunk, sums, chunk, program, num_positions=size)
+    clients = return_part(
+        state.clients, trained.clients, cohort.slots, num_clients=num_clients, num_devices=num_devices
+    )
+    summed = sum_over_devices(trained[1:])
+    return CohortSums(clients, *summed), in_slot_order(not_finite, cohort.rows.shape[0])
 
 
 def _in_chunks(
@@ -361,7 +406,7 @@ def _in_chunks(
     cohort: Chunk,
     program: Program,
     *,
-    num_clients: int,
+    num_positions: int,
 ) -> tuple[CohortSums, jax.Array]:
     """Train the cohort chunk by chunk, up to the last chunk that holds a real client.
 
@@ -374,12 +419,12 @@ def _in_chunks(
         return train_chunk(sums, cohort)
     num_chunks = -(-size // at_once)
     spare = num_chunks * at_once - size
-    clients = jnp.concatenate([slots.clients, num_clients + jnp.arange(spare, dtype=slots.clients.dtype)])
+    clients = jnp.concatenate([slots.clients, num_positions + jnp.arange(spare, dtype=slots.clients.dtype)])
     mask = jnp.concatenate([slots.mask, jnp.zeros(spare, bool)])
     if rows is slots.clients:
         rows = clients
     else:  # rows of masked slots may already lie `size` beyond the last one
-        first = program.storage.num_rows(num_clients) + size
+        first = program.storage.num_rows(num_positions) + size
         rows = jnp.concatenate([rows, first + jnp.arange(spare, dtype=rows.dtype)])
     chunks = jax.tree.map(lambda leaf: leaf.reshape(num_chunks, at_once), Chunk(Cohort(clients, mask), rows))
     occupied = jnp.any(chunks.slots.mask, axis=1)
@@ -411,13 +456,16 @@ def _after_merge(
     if after_merge is None:
         return clients
     broadcast = program.algorithm.broadcast(server)
-    old = read_rows(clients, cohort.rows, types)
+    slots = Cohort(cohort.rows, cohort.slots.mask)
+    if program.num_devices > 1:
+        slots = held_here(cohort.slots, num_clients=data.ids.shape[0], num_devices=program.num_devices)
+    old = read_rows(clients, slots.clients, types)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
         return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
 
     new = jax.vmap(act)(cohort.slots.clients, old)
-    return replace_private(clients, Cohort(cohort.rows, cohort.slots.mask), old, new)
+    return replace_private(clients, slots, old, new)
 
 
 def _note_failure(

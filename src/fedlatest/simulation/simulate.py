@@ -22,9 +22,11 @@ from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
+from fedlatest.simulation.processes import clear_errors, from_first, in_any
 from fedlatest.simulation.recorder import Result, RunRecorder
 from fedlatest.simulation.rounds import Record, State
 from fedlatest.simulation.row_storage import ClientRows, RememberedType
+from fedlatest.simulation.sharded_engine import make_engine
 
 
 class Progress(NamedTuple):
@@ -69,6 +71,7 @@ def simulate(
     clients_at_once: int | None = None,
     client_rows: ClientRows = "auto",
     remembered_dtype: RememberedType | None = None,
+    devices: int | None = None,
 ) -> Result:
     """Train a model on the clients of a federation as their availability allows.
 
@@ -97,12 +100,15 @@ def simulate(
         checkpoint_seconds: Minimum time between checkpoints.
         tensorboard: Also log for TensorBoard.
         on_progress: Called before the first round and after each block of rounds.
-        clients_at_once: How many clients of a cohort train together; chosen for the device by default.
+        clients_at_once: How many clients of a cohort train together on a device; chosen for the device by default.
         client_rows: Where the state of each client is stored: "all" (a row for every client on the device), "seen"
             (rows only for clients that have taken part), "host" (in host memory) or "disk" (in a file). All give the
             same models, bit for bit. "auto" is "all", or "seen" if "all" does not fit into memory.
         remembered_dtype: The type in which remembered updates are stored: "bfloat16" or "float16" takes half the memory
             of "float32" and changes results slightly. By default the type in which the algorithm computes.
+        devices: Divide the clients among this number of JAX devices; with several processes (`jax.distributed`), of
+            each process. By default one device, or all devices of all processes if there are several. Results differ
+            from those of one device by rounding.
 
     Returns:
         The metrics, the final models [seeds, ...], the largest staleness and the folder.
@@ -111,6 +117,7 @@ def simulate(
         ConfigError: If an argument is out of range or the parts do not fit together.
         DivergedError: If a client's upload is not finite.
         RunFolderError: If `out` holds another run or cannot be written.
+        ProcessError: If another process of the simulation has ended.
 
     >>> import fedlatest
     >>> samples = fedlatest.load_digits()
@@ -156,6 +163,7 @@ def simulate(
         tensorboard=tensorboard,
         on_progress=on_progress,
         clients_at_once=clients_at_once,
+        devices=devices,
     )
 
 
@@ -181,6 +189,7 @@ def simulate_together(
     tensorboard: bool = False,
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
+    devices: int | None = None,
 ) -> list[Result | DivergedError]:
     """Simulate specs that share a compiled program side by side, each into its own folder.
 
@@ -196,6 +205,7 @@ def simulate_together(
         tensorboard: Also log for TensorBoard.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together.
+        devices: Among how many devices the clients are divided; see `simulate`.
 
     Returns:
         For each spec its result, or the error that says where it diverged.
@@ -206,23 +216,24 @@ def simulate_together(
         return []
     for spec in specs:
         blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before anything is set up
-    engine = _engine(specs, clients_at_once)
-    folders = [RunFolder(out) for out in outs] if outs is not None else [None] * len(specs)
+    engine = _engine(specs, clients_at_once, devices)
     recorders = [
-        RunRecorder(spec, folder, Tensorboard() if tensorboard else None)
-        for spec, folder in zip(specs, folders, strict=True)
+        RunRecorder(spec, out, Tensorboard() if tensorboard else None, num_devices=engine.num_devices)
+        for spec, out in zip(specs, [None] * len(specs) if outs is None else outs, strict=True)
     ]
     try:
-        for recorder in recorders:
-            recorder.begin(resume=resume, force=force)
-        unfinished = [recorder for recorder in recorders if recorder.result is None]
-        if not unfinished and on_progress:
-            on_progress(Progress(specs[0].rounds, specs[0].rounds, [], None, engine.bytes_needed))
-        for _, group in groupby(sorted(unfinished, key=_rounds_done), key=_rounds_done):
-            together = list(group)  # at the same round
-            if len(together) < len(recorders):
-                engine = _engine([recorder.spec for recorder in together], clients_at_once)
-            _BlockLoop(engine, together, CheckpointTimer(checkpoint_seconds), on_progress).run()
+        with clear_errors():
+            for recorder in recorders:
+                recorder.begin(resume=resume, force=force)
+            unfinished = [recorder for recorder in recorders if recorder.result is None]
+            if not unfinished and on_progress:
+                on_progress(Progress(specs[0].rounds, specs[0].rounds, [], None, engine.bytes_needed))
+            for _, group in groupby(sorted(unfinished, key=_rounds_done), key=_rounds_done):
+                together = list(group)  # at the same round
+                if len(together) < len(recorders):
+                    engine = _engine([recorder.spec for recorder in together], clients_at_once, devices)
+                _BlockLoop(engine, together, CheckpointTimer(checkpoint_seconds), on_progress).run()
+            from_first(lambda: None)  # no process ends before the first has written the results
     finally:
         for recorder in recorders:
             recorder.close()
@@ -250,8 +261,8 @@ def needed_compilations(specs: Sequence[ExperimentSpec], outs: Sequence[Path]) -
     return found
 
 
-def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None) -> Engine:
-    engine = Engine(specs, clients_at_once=clients_at_once)
+def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None, devices: int | None) -> Engine:
+    engine = make_engine(specs, clients_at_once=clients_at_once, devices=devices)
     engine.check_memory()
     return engine
 
@@ -287,13 +298,11 @@ class _BlockLoop:
             last = block.last == self.rounds
             new = self._evaluate(states, block.last, record, last=last) if block.evaluate else []
             self._time(block.last - block.first, time.monotonic() - started)
-            try:
-                self._report(block.last, new)
-            except KeyboardInterrupt:  # the callback may stop the run: nothing is lost
+            stopped, due = in_any(self._report(block.last, new), self.timer.due())
+            if stopped or due:
                 self._checkpoint(states, block.last)
-                raise
-            if self.timer.due():
-                self._checkpoint(states, block.last)
+            if stopped:  # by the callback: nothing is lost
+                raise KeyboardInterrupt
         params = self.engine.params(states)
         for trials, recorder in self._active():
             recorder.end_finished(_part(params, trials), self._seconds())
@@ -314,7 +323,9 @@ class _BlockLoop:
             states, first = self.engine.start(), 0
         for recorder in self.recorders:
             recorder.open_log(first_round=first + 1 if checkpoints else 0)
-        self._report(first, [] if checkpoints else self._evaluate(states, 0, None))
+        [stopped] = in_any(self._report(first, [] if checkpoints else self._evaluate(states, 0, None)))
+        if stopped:
+            raise KeyboardInterrupt
         return states, first
 
     def _record(self, states: list[State], record: Record, round: int) -> None:
@@ -342,11 +353,16 @@ class _BlockLoop:
             recorder.checkpoint(self.engine.named_parts(states, trials), round=round, seconds=self._seconds())
         self.timer.written(time.monotonic() - started)
 
-    def _report(self, round: int, new: list[Row]) -> None:
+    def _report(self, round: int, new: list[Row]) -> bool:
+        """Report the progress; return whether the callback raised KeyboardInterrupt, which stops all processes."""
         if self.on_progress:
             pace = self.timed_seconds / self.timed_rounds if self.timed_rounds else None
             left = None if pace is None else (self.rounds - round) * pace
-            self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed, self.engine.notes))
+            try:
+                self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed, self.engine.notes))
+            except KeyboardInterrupt:
+                return True
+        return False
 
     def _time(self, num_rounds: int, seconds: float) -> None:
         """Time blocks of a length from the second one on: the first includes compilation."""

@@ -1,0 +1,195 @@
+"""Several processes that run one simulation together, on one or several hosts (`jax.distributed`).
+
+Every process runs the same program on its own devices. Only the first one reads and writes the run folder; the others
+receive what it read. With a single process all functions do nothing but return their argument's value.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+
+from fedlatest.errors import ConfigError, FedlatestError, ProcessError
+
+CONNECT_SECONDS = 300  # how long a process waits for the others at the start
+HEARTBEAT_SECONDS = 30  # a process that does not respond for so long counts as dead
+BLOCK_BYTES = 2**26  # arrays travel between processes in blocks of this size
+
+Value = TypeVar("Value")
+
+
+def connect(coordinator: str | None = None, num_processes: int | None = None, process: int | None = None) -> None:
+    """Connect this process to the others; must be called before JAX is used.
+
+    Args:
+        coordinator: Address and port of the first process, such as "node1:5000". If all arguments are left out, they
+            are taken from the environment of Slurm or Open MPI.
+        num_processes: How many processes there are.
+        process: The number of this process, 0 .. num_processes - 1.
+
+    Raises:
+        ConfigError: If the arguments are incomplete and the environment does not provide them.
+        ProcessError: If the other processes do not connect in time.
+    """
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process,
+            initialization_timeout=CONNECT_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=HEARTBEAT_SECONDS,
+        )
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"the hosts cannot be connected ({error}); give the address of the coordinator, the number of hosts and "
+            "the number of this one, or start the processes with srun or mpirun"
+        ) from error
+    except RuntimeError as error:
+        raise ProcessError(f"the processes could not connect ({_first_line(error)})") from error
+
+
+def is_first() -> bool:
+    """Return whether this is the process that reads and writes files and reports to the user."""
+    return jax.process_index() == 0
+
+
+def from_first(make: Callable[[], Value]) -> Value:
+    """Return the value that the first process makes; only there the function is called.
+
+    Args:
+        make: Returns a value that JSON can express.
+
+    Raises:
+        FedlatestError: If the function raises one; it is then raised in every process.
+    """
+    if jax.process_count() == 1:
+        return make()
+    answer: dict[str, Any] = {}
+    failure = None
+    if is_first():
+        try:
+            answer = {"value": make()}
+        except FedlatestError as error:
+            failure = error
+            answer = {"error": type(error).__name__, "message": str(error)}
+    answer = json.loads(_broadcast_bytes(json.dumps(answer).encode()))
+    if "error" in answer:
+        kinds = {kind.__name__: kind for kind in FedlatestError.__subclasses__()}
+        raise failure or kinds.get(answer["error"], FedlatestError)(answer["message"])
+    return answer["value"]
+
+
+def in_any(*flags: bool) -> tuple[bool, ...]:
+    """Return for each flag whether it is set in any process."""
+    if jax.process_count() == 1:
+        return flags
+    every = multihost_utils.process_allgather(np.array(flags, np.int32))
+    return tuple(bool(flag) for flag in np.any(every, axis=0))
+
+
+def arrays_from_first(tree: Any, like: Any) -> Any:
+    """Return the NumPy arrays that the first process has; the others pass None.
+
+    Args:
+        tree: The arrays; only used in the first process.
+        like: A tree of their shapes and types.
+    """
+    if jax.process_count() == 1:
+        return tree
+    if not is_first():
+        tree = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
+    return jax.tree.map(_broadcast, tree)
+
+
+def place(array: Any, like: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.Array:
+    """Return an array that the first process has as an array on all devices; the others pass None.
+
+    Args:
+        array: NumPy array [trials, rows, ...]; if it has fewer rows than the result, zeros follow.
+        like: Shape and type of the result.
+        sharding: How it is divided; a divided axis is the second.
+    """
+    held: list[jax.Array] = []
+    indices = sharding.devices_indices_map(like.shape)
+    for index in dict.fromkeys(map(_hashable, indices.values())):
+        block = None
+        shape = tuple(len(range(size)[slice(*part)]) for part, size in zip(index, like.shape, strict=True))
+        if is_first():
+            block = np.zeros(shape, like.dtype)
+            found = np.asarray(array[tuple(slice(*part) for part in index)])
+            block[tuple(slice(0, size) for size in found.shape)] = found
+        block = arrays_from_first(block, jax.ShapeDtypeStruct(shape, like.dtype))
+        held += [
+            jax.device_put(block, device) for device, own in indices.items()
+            if _hashable(own) == index and device in sharding.addressable_devices
+        ]  # fmt: skip
+    return jax.make_array_from_single_device_arrays(like.shape, sharding, held)
+
+
+def fetch_rows(array: jax.Array, trials: slice, num_rows: int) -> np.ndarray[Any, Any]:
+    """Return rows [trials, num_rows, ...] of an array that is divided along its second axis.
+
+    All processes must call this together. In all but the first the result has no meaning.
+
+    Args:
+        array: [trials, rows, ...].
+        trials: Which trials.
+        num_rows: The number of rows without padding.
+    """
+    if jax.process_count() == 1:
+        return np.asarray(array)[trials, :num_rows]
+    row_bytes = max(1, array.nbytes // max(1, array.shape[1]))
+    at_once = min(num_rows, max(1, BLOCK_BYTES // row_bytes))
+    whole = np.empty((trials.stop - trials.start, num_rows, *array.shape[2:]) if is_first() else 0, array.dtype)
+    for first in range(0, num_rows, at_once):
+        block = _block(array, np.int32(first), at_once)
+        if is_first():
+            last = min(first + at_once, num_rows)
+            begin = min(first, array.shape[1] - at_once)  # a slice never exceeds the array
+            whole[:, first:last] = np.asarray(block)[trials, first - begin : last - begin]
+    return whole
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Raise ProcessError instead of JAX's errors about a connection to a process that has ended."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1 or not any(word in str(error) for word in ("Gloo", "NCCL", "UNAVAILABLE")):
+            raise
+        raise ProcessError(
+            f"process {jax.process_index()}: another process of this simulation has ended or cannot be reached "
+            f"({_first_line(error)}); read its messages, then start all processes again with --resume"
+        ) from error
+
+
+def _block(array: jax.Array, first: Any, size: int) -> jax.Array:
+    assert isinstance(array.sharding, NamedSharding)
+    everywhere = NamedSharding(array.sharding.mesh, jax.sharding.PartitionSpec())
+    cut = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=(2, 3), out_shardings=everywhere)
+    return cut(array, first, size, 1)
+
+
+def _broadcast_bytes(content: bytes) -> bytes:
+    size = int(_broadcast(np.int32(len(content))))
+    own = np.frombuffer(content, np.uint8) if is_first() else np.zeros(size, np.uint8)
+    return _broadcast(own).tobytes()
+
+
+def _broadcast(array: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(multihost_utils.broadcast_one_to_all(array))
+
+
+def _hashable(index: tuple[slice, ...]) -> tuple[tuple[int | None, int | None], ...]:
+    return tuple((part.start, part.stop) for part in index)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
