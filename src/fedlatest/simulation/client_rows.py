@@ -78,12 +78,8 @@ def as_stored(remembered: Parts, types: RowTypes) -> Parts:
     """Return remembered parts rounded to the numbers that can be stored, but in the type of their sum."""
 
     def round_off(part: jax.Array, stored: Any, computed: Any) -> jax.Array:
-        # Not two conversions: XLA leaves out a conversion to a narrower type and back. And computed once, not in each
-        # of the operations that use it, since the two could round differently.
-        if not _is_rounded(stored, computed):
-            return part
         wide = part.astype(total_type(computed.dtype))
-        return lax.optimization_barrier(round_to(wide, stored.dtype))
+        return round_to(wide, stored.dtype) if _is_rounded(stored, computed) else part
 
     return jax.tree.map(round_off, remembered, types.stored.remembered, types.computed.remembered)
 

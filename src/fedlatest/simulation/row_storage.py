@@ -164,8 +164,12 @@ def initial_total(one: Parts, stored: Parts, num_clients: int) -> Parts:
 def round_to(values: jax.Array, dtype: Any) -> jax.Array:
     """Return floating-point numbers rounded to those of another type, in their own type.
 
+    XLA leaves out a conversion to a narrower type and back, and may compute a value twice, with different rounding, for
+    two operations that use it. The barrier prevents both: all that is computed from the result is computed from one
+    array of rounded numbers. (`lax.reduce_precision` would turn the subnormal numbers of float16 into zeros.)
+
     >>> round_to(jnp.float32(1.003), jnp.bfloat16).item()
     1.0
     """
-    numbers = jnp.finfo(dtype)
-    return lax.reduce_precision(values, exponent_bits=numbers.nexp, mantissa_bits=numbers.nmant)
+    narrow = lax.optimization_barrier(encode(values.astype(dtype)))
+    return decode(narrow, dtype).astype(values.dtype)
