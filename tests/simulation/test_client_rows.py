@@ -30,7 +30,7 @@ from fedlatest.simulation import Engine, ExperimentSpec, checkpoints
 from fedlatest.simulation.client_rows import make_rows, read_rows, replace_rows
 from fedlatest.simulation.experiment_spec import clients_that_fit
 from fedlatest.simulation.memory_needs import MemoryRoom
-from fedlatest.simulation.row_storage import RowSlots, RowStorage, find_rows, no_slots, row_types
+from fedlatest.simulation.row_storage import RowSlots, RowStorage, find_rows, no_slots, round_to, row_types
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(30, seed=3)
@@ -142,6 +142,12 @@ def test_the_difference_is_that_of_the_rounded_rows() -> None:
     assert change["x"].tolist() == [1.0]
     assert change["x"].dtype == jnp.float32
     assert read_rows(rows, jnp.arange(3), types).remembered["x"].tolist() == [[1.0], [0.0], [0.0]]
+
+
+def test_small_numbers_are_not_lost_in_float16() -> None:
+    """Below 2^-14 float16 has subnormal numbers, multiples of 2^-24: 3.3 of these are stored as 3."""
+    found = jax.jit(lambda x: round_to(x, jnp.float16))(jnp.array([3.3 * 2**-24, 1.0005]))
+    assert found.tolist() == [3 * 2**-24, 1 + 2**-10]
 
 
 NARROW_MODEL = Model(lambda key: jax.tree.map(lambda x: x.astype(jnp.bfloat16), MODEL.init(key)), MODEL.apply)
