@@ -34,6 +34,7 @@ class Peer(NamedTuple):
 
 
 PEERS = {
+    "NumPy loop": Peer(("numpy",), "numpy_loop.py", "FedLaAvg, a loop over clients", rounds=20),
     "PyTorch loop": Peer(("torch==2.13.0", "numpy"), "pytorch_loop.py", "FedLaAvg, a loop over clients, 1 thread"),
     "pfl 0.6": Peer(("pfl==0.6.0", "torch==2.13.0"), "pfl_simulation.py", "FedAvg, simulated backend, 1 process"),
     "Flower's simulation": Peer(
