@@ -23,11 +23,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(READY)  # about ten minutes; benchmarks/README.md lists the longer ones
 	$(BIN)/python -m benchmarks.rounds
-	$(BIN)/python -m benchmarks.tweets
-	$(BIN)/python -m benchmarks.tweets_rounds
-	$(BIN)/python -m benchmarks.ledger
+	$(BIN)/python -m benchmarks.compilation
+	$(BIN)/python -m benchmarks.peers
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

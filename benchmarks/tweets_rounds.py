@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import workloads
 from fedlatest import Federation
 
-CLIENTS, COHORT, STEPS, BATCH, RATE = 1000, 100, 10, 2, 0.1
+CLIENTS, COHORT, STEPS = 1000, workloads.COHORT, workloads.STEPS
+BATCH, RATE = workloads.TEXT_BATCH, workloads.TEXT_RATE
 CASES = ("kernel", "plain scan")
 BLOCK = 20
 
@@ -31,32 +33,6 @@ def tweets(folder: Path) -> Federation:
 
     tweet_set = load_sentiment140(folder)
     return tweet_federation(tweet_set, split_accounts(tweet_set, num_clients=CLIENTS))
-
-
-def random_words() -> Federation:
-    """As many texts, as many words, as long: 13 words a text, the longest 48."""
-    from fedlatest.data.features import Words
-
-    rng = np.random.default_rng(0)
-    num_train, num_test, num_words, longest = 40 * CLIENTS, 4400, 9776, 48
-    table = rng.standard_normal((num_words, 25)).astype(np.float32)
-    table[0] = 0
-
-    def texts(count: int) -> Words:
-        lengths = np.clip(rng.gamma(3.5, 3.8, count), 1, longest).astype(np.int32)
-        ids = rng.integers(0, num_words, (count, longest), dtype=np.uint16)
-        return Words(np.where(np.arange(longest) < lengths[:, None], ids, 0).astype(np.uint16), lengths)
-
-    return Federation(
-        name="random words",
-        features=texts(num_train),
-        labels=rng.integers(0, 2, num_train, dtype=np.int32),
-        test_features=texts(num_test),
-        test_labels=rng.integers(0, 2, num_test, dtype=np.int32),
-        order=np.arange(num_train, dtype=np.int32),
-        offsets=np.arange(0, num_train + 1, 40),
-        table=table,
-    )
 
 
 def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
@@ -72,7 +48,7 @@ def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
 
     if case == "plain scan":
         native.is_usable, pallas.is_usable = lambda *_: False, lambda *_: False
-    federation = tweets(data) if data else random_words()
+    federation = tweets(data) if data else workloads.texts(CLIENTS)
     assert federation.table is not None, "texts have a table of word vectors"
     spec = ExperimentSpec(
         federation,

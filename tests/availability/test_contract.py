@@ -34,6 +34,8 @@ from fedlatest import (
     windows,
 )
 from fedlatest.availability import Availability
+from fedlatest.availability.base import Subset
+from fedlatest.availability.intervals import RoundIntervals, longest_absences, shifted
 
 NUM_CLIENTS = 6
 HORIZON = 60
@@ -59,6 +61,8 @@ MODELS: dict[str, Callable[[], Availability]] = {
     "shift": lambda: shift(diurnal(HALF, period=4), rounds=5),
     "restrict": lambda: restrict(markov(np.ones(NUM_CLIENTS), correlation=2), HALF),
 }
+
+WITHOUT_INTERVALS = {"bernoulli", "markov", "sine", "label_rates", "both", "either", "restrict"}  # restrict of markov
 
 # Availability in round 10**6, computed by hand ("?" is random).
 AT_A_MILLION = {
@@ -195,3 +199,80 @@ def test_longest_absence_by_hand() -> None:
 def test_an_empty_horizon_is_an_error(horizon: int) -> None:
     with pytest.raises(ConfigError, match=f"^horizon={horizon}:"):
         always(1).assumption(horizon)
+
+
+@every_model
+def test_a_subset_is_available_as_in_the_whole(name: str) -> None:
+    """In any order, with all draws equal; also a subset of a subset."""
+    model, clients = MODELS[name](), [4, 1, 5, 2]
+    table = model.table(HORIZON, seed=3)
+    subset = model.subset(clients)
+    assert subset.num_clients == 4
+    assert not isinstance(subset, Subset), "a model of the package evaluates only the chosen clients"
+    assert subset.table(HORIZON, seed=3).tolist() == table[:, clients].tolist()
+    assert subset.subset([2, 0]).table(HORIZON, seed=3).tolist() == table[:, [5, 4]].tolist()
+
+
+def test_a_subset_of_a_model_without_one() -> None:
+    table = np.array([[1, 0, 1], [0, 0, 1]], bool)
+    assert Replay(jnp.asarray(table)).subset([2, 0]).table(2).tolist() == [[True, True], [True, False]]
+
+
+@every_model
+def test_intervals_give_the_absences_of_the_table(name: str) -> None:
+    """Periods are 1, 5, 8, 24 and 70 rounds: the horizons lie before, at and after one and two of them."""
+    model = MODELS[name]()
+    assert (model.intervals() is None) == (name in WITHOUT_INTERVALS)
+    for each in (model, restrict(model, HALF)):
+        intervals = each.intervals()
+        if intervals is not None:
+            table = each.table(200)
+            for horizon in (1, 2, 3, 5, 8, 13, 24, 25, 47, 48, 49, 139, 140, 200):
+                found = longest_absences(intervals, num_clients=NUM_CLIENTS, horizon=horizon)
+                assert found.tolist() == absences(table[:horizon])
+
+
+@given(
+    pattern=arrays.arrays(bool, (7, 3)),
+    period=st.one_of(st.none(), st.just(7)),
+    horizon=st.integers(1, 30),
+    rounds=st.integers(0, 20),
+)
+def test_absences_of_any_intervals(pattern: Table, period: int | None, horizon: int, rounds: int) -> None:
+    """Intervals from a table of 7 rounds, repeated or not, seen from a later round or not."""
+    edges = np.diff(pattern.T.astype(np.int8), axis=1, prepend=0, append=0)
+    clients, starts = np.nonzero(edges == 1)
+    intervals = RoundIntervals(clients, starts, np.nonzero(edges == -1)[1], period)
+    repeated = np.tile(pattern, (8, 1)) if period else np.r_[pattern, np.zeros((49, 3), bool)]
+    found = longest_absences(shifted(intervals, rounds), num_clients=3, horizon=horizon)
+    assert found.tolist() == absences(repeated[rounds : rounds + horizon])
+
+
+def test_a_sample_of_clients_says_so() -> None:
+    model = bernoulli(np.full(1000, 0.5))
+    whole, sample = model.assumption(200, seed=1), model.assumption(200, seed=1, max_clients=50)
+    assert not whole.is_sample
+    assert sample.is_sample
+    assert (sample.clients.size, sample.num_clients) == (50, 1000)
+    assert sample.longest_absence.tolist() == whole.longest_absence[sample.clients].tolist()
+    assert sample.smallest_e == sample.longest_absence.max() + 1
+    assert not model.assumption(200, max_clients=1000).is_sample
+    assert not diurnal(np.arange(1000) < 5, period=4).assumption(200, max_clients=50).is_sample
+
+
+def test_never_available_clients_of_a_sample_are_positions() -> None:
+    model = bernoulli(np.where(np.arange(1000) % 2, 0.9, 0.0))
+    sample = model.assumption(200, max_clients=50)
+    assert sample.never_available.tolist() == [client for client in sample.clients if client % 2 == 0]
+
+
+def absences(table: Table) -> list[int]:
+    """The longest absence of each client, by counting."""
+    longest = []
+    for column in table.T.tolist():
+        count, most = 0, 0
+        for available in column:
+            count = 0 if available else count + 1
+            most = max(most, count)
+        longest.append(most)
+    return longest

@@ -63,6 +63,15 @@ def test_the_mean_of_the_weights_is_1(sizes: list[int]) -> None:
     assert weights == pytest.approx(np.array(sizes) * len(sizes) / sum(sizes), rel=rounding)
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=40))
+def test_client_labels_of_any_partition(samples: list[tuple[int, int]]) -> None:
+    """The argmax of a histogram, which takes the lowest of several most frequent labels."""
+    owners, labels = np.array(samples).T
+    data = Samples("any", np.zeros((labels.size, 1), np.float32), labels, np.zeros((1, 1), np.float32), labels[:1])
+    expected = [int(np.bincount(labels[owners == owner]).argmax()) for owner in np.unique(owners)]
+    assert data.to_federation(by_client(owners)).client_labels().tolist() == expected
+
+
 def test_client_labels_are_the_most_frequent_or_the_lowest_of_them() -> None:
     """Client 10 has the label 2; client 11 has 1, 0, 1; client 12 has 2 and 1, of which 1 is the lower."""
     assert SMALL.client_labels().tolist() == [2, 1, 1]

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from fedlatest import ConfigError, Partition, by_client, by_label, dirichlet, iid
 from fedlatest.data import PARTITIONS
+from fedlatest.data.partition import _give_empty_clients_a_sample
 
 Labels = npt.NDArray[np.int64]
 seeds = st.integers(0, 2**32 - 1)
@@ -118,6 +119,18 @@ def test_dirichlet(labels: Labels, num_clients: int, seed: int, alpha: float) ->
     partition = dirichlet(labels, num_clients=num_clients, seed=seed, alpha=alpha)
     assert_every_sample_has_one_owner(partition, num_samples=labels.size, num_clients=num_clients)
     assert_equal(partition, dirichlet(labels, num_clients=num_clients, seed=seed, alpha=alpha))
+
+
+@given(owners=st.lists(st.integers(0, 7), min_size=8, max_size=40))
+def test_empty_clients_receive_samples_of_the_largest(owners: list[int]) -> None:
+    """One at a time, each the first sample of the client that is then the largest; of several, of the first."""
+    expected = np.array(owners)
+    for client in np.flatnonzero(np.bincount(expected, minlength=8) == 0):
+        largest = np.bincount(expected, minlength=8).argmax()
+        expected[np.flatnonzero(expected == largest)[0]] = client
+    found = np.array(owners)
+    _give_empty_clients_a_sample(found, 8)
+    assert found.tolist() == expected.tolist()
 
 
 def test_dirichlet_is_even_for_a_large_alpha_and_concentrated_for_a_small_one() -> None:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from fedlatest import RunFolder, RunFolderError
 from fedlatest.report import RunRecord, draw_availability, draw_round, draw_sleep
-from fedlatest.report.availability_figures import WINDOW, _available, _by_label
+from fedlatest.report.availability_figures import WINDOW, _available, _by_label, _columns
 from fedlatest.runs import ClientRecord
 from fedlatest.runs.array_files import save_npz
 from fedlatest.runs.clients import load_clients, save_clients
@@ -40,6 +40,20 @@ def test_figure_of_one_round(runs: dict[str, RunRecord], tmp_path: Path) -> None
     assert count_colours(path)[0xD5, 0x5E, 0x00] > 20  # the three clients that take part
     with pytest.raises(RunFolderError, match=r"round=20: .* has rounds 0 \.\. 19"):
         draw_round(runs["fedlaavg"], tmp_path / "round.png", round=20)
+
+
+def test_columns_of_many_clients() -> None:
+    """Label 0 has 1000 clients, of which 400 evenly spaced ones and both chosen ones are shown; label 1 has all 5."""
+    labels = np.repeat([0, 1], [1000, 5]).astype(np.int32)
+    chosen = np.zeros(1005, bool)
+    chosen[[501, 502]] = True  # 501 is not one of the evenly spaced clients
+    column = _columns(labels, chosen)
+    shown = np.flatnonzero(column[:1000] >= 0)
+    assert shown.size in (401, 402)
+    assert {0, 501, 502, 999} <= set(shown.tolist())
+    assert column[shown].tolist() == list(range(shown.size))
+    assert column[1000:].tolist() == [0, 1, 2, 3, 4]
+    assert _columns(labels[600:], chosen[600:]).tolist() == [*range(400), *range(5)]
 
 
 def with_days(run: RunRecord, start: float) -> ClientRecord:

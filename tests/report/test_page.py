@@ -86,6 +86,32 @@ def test_findings_of_a_failed_assumption(tmp_path: Path) -> None:
     assert '<td class="number">5</td><td class="number">9</td><td class="number">4</td>' in text
 
 
+def test_findings_of_a_sample_of_clients(tmp_path: Path) -> None:
+    """E of a sample is a lower bound, in the table and in the findings; a client that is missing refutes it."""
+    finish(write_run(tmp_path / "a"), smallest_e=5, assumption_holds=None, clients_examined=1000)
+    absent: dict[str, Any] = {"num_never_available": 3, "never_available": [7, 8, 9], "clients_examined": 1000}
+    finish(write_run(tmp_path / "b", "fedavg"), assumption_holds=False, **absent)
+    runs = read_runs([tmp_path])
+    settings = find_settings(runs)
+    sentences = findings(runs, settings, name_runs(runs, settings))
+    assert sentences[-2] == (
+        "Every client in a sample of 1,000 clients was available at least once in any 5 rounds of a (FedLaAvg); "
+        "E of all clients may be larger, so Lemma 1's bound is not stated."
+    )
+    assert "were never available in a sample of 1,000 clients, so Lemma 1" in sentences[-1]
+    text = write_page(runs, tmp_path / "page.html").read_text()
+    assert '<td class="number">at least 5</td>' in text
+
+
+def test_the_page_says_that_a_picture_is_a_sample(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    finish(folder)
+    assert '"sample":""' in write_page(read_runs([tmp_path / "a"]), tmp_path / "page.html").read_text()
+    folder.describe(FOUR_CLIENTS._replace(sample=np.array([2, 4])))
+    text = write_page(read_runs([tmp_path / "a"]), tmp_path / "page.html").read_text()
+    assert '"sample":"a sample: 2 of 4 clients"' in text
+
+
 def test_markup_in_names_is_escaped(tmp_path: Path) -> None:
     """Markup in an algorithm's name, a title or a claim is shown as text; no text can close a script element."""
     evil = "</script><img src=x onerror=alert(1)>"

@@ -20,6 +20,16 @@ def test_all_levels_survive_to_the_bit() -> None:
     np.testing.assert_array_equal(stored["length"], np.arange(16))
 
 
+@pytest.mark.parametrize("shape", [(300_000,), (3, 100_000), (1000, 20, 10)])
+def test_arrays_of_several_parts(shape: tuple[int, ...]) -> None:
+    """Larger than what is converted at once; a value that is no pixel in the last part decides."""
+    levels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    images = pixels(levels)
+    np.testing.assert_array_equal(compact(images).levels, levels)
+    images[(-1,) * len(shape)] = 0.3
+    assert compact(images) is images
+
+
 @pytest.mark.parametrize(
     "values",
     [

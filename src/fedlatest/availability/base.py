@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
+from numpy.typing import ArrayLike as Values
 
+from fedlatest.availability.intervals import RoundIntervals, longest_absences
 from fedlatest.digest import digest
 from fedlatest.errors import ConfigError
 
@@ -23,18 +27,25 @@ MAX_ROUNDS = 2**30  # the longest period or shift: round arithmetic is int32
 
 
 class Assumption(NamedTuple):
-    """Whether, and for which E, Assumption 4 of the paper holds in rounds 0 .. horizon - 1."""
+    """Whether, and for which E, Assumption 4 of the paper holds in rounds 0 .. horizon - 1 for the clients examined."""
 
     horizon: int
     smallest_e: int | None
     """The smallest E such that every client is available at least once in any E consecutive rounds, or None if a
-    client is never available."""
-    longest_absence: npt.NDArray[np.int32]  # [N] rounds
+    client is never available. Of a sample of clients it is a lower bound."""
+    longest_absence: npt.NDArray[np.int32]  # [clients examined] rounds
+    clients: npt.NDArray[np.intp]  # [clients examined] positions
+    num_clients: int
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether only some of the clients were examined."""
+        return self.clients.size < self.num_clients
 
     @property
     def never_available(self) -> npt.NDArray[np.intp]:
-        """Positions of the clients that are never available."""
-        return np.flatnonzero(self.longest_absence >= self.horizon)
+        """Positions of the clients, among those examined, that are never available."""
+        return self.clients[self.longest_absence >= self.horizon]
 
 
 class Availability(ABC):
@@ -48,6 +59,17 @@ class Availability(ABC):
     @abstractmethod
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Return bool[N]: which clients are available in `round` (counted from 0)."""
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions, in that order; each is available as in this model.
+
+        A model of your own may override this, so that a few of many clients are evaluated without the others.
+        """
+        return Subset(self, jnp.asarray(clients, jnp.int32))
+
+    def intervals(self) -> RoundIntervals | None:
+        """Return the rounds in which clients are available as intervals; None for a model that has no such form."""
+        return None
 
     def __and__(self, other: Availability) -> Availability:
         from fedlatest.availability.composition import both
@@ -72,8 +94,15 @@ class Availability(ABC):
         """Return bool[horizon, N]: which clients are available in rounds 0 .. horizon - 1."""
         return np.asarray(_table(self, jnp.arange(horizon), jnp.uint32(seed)))
 
-    def assumption(self, horizon: int, seed: int = 0) -> Assumption:
+    def assumption(self, horizon: int, seed: int = 0, *, max_clients: int | None = None) -> Assumption:
         """Return whether Assumption 4 holds in rounds 0 .. horizon - 1, the smallest E and the longest absences.
+
+        Models with `intervals` take time proportional to N. Others are evaluated in every round.
+
+        Args:
+            horizon: The number of rounds.
+            seed: Seed of the model's random draws.
+            max_clients: Where every round must be evaluated, examine a random sample of so many clients.
 
         >>> from fedlatest.availability import diurnal
         >>> diurnal([True, False], period=100).assumption(1000).smallest_e
@@ -81,9 +110,40 @@ class Availability(ABC):
         """
         if horizon < 1:
             raise ConfigError(f"horizon={horizon}: must be at least 1 round")
-        longest = np.asarray(_longest_absence(self, jnp.int32(horizon), jnp.uint32(seed)))
+        clients, intervals = np.arange(self.num_clients), self.intervals()
+        if intervals is not None:
+            longest = longest_absences(intervals, num_clients=self.num_clients, horizon=horizon)
+        else:
+            clients = _sample(self.num_clients, max_clients)
+            model = self if clients.size == self.num_clients else self.subset(clients)
+            longest = np.asarray(_longest_absence(model, jnp.int32(horizon), jnp.uint32(seed)))
         smallest = int(longest.max()) + 1
-        return Assumption(horizon, smallest if smallest <= horizon else None, longest)
+        return Assumption(horizon, smallest if smallest <= horizon else None, longest, clients, self.num_clients)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Subset(Availability):
+    """Some clients of another model, which is evaluated for all its clients."""
+
+    model: Availability
+    clients: jax.Array  # int32[n] positions
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients chosen."""
+        return self.clients.shape[0]
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        """Return the availability of the chosen clients in `model`."""
+        return self.model.available(round, seed)[self.clients]
+
+
+def _sample(num_clients: int, most: int | None) -> npt.NDArray[np.intp]:
+    """Return the positions of all clients, or of a random sample of `most` of them, ascending."""
+    if most is None or num_clients <= most:
+        return np.arange(num_clients)
+    return np.sort(np.random.default_rng(0).choice(num_clients, most, replace=False))
 
 
 @jax.jit

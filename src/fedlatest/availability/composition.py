@@ -1,6 +1,6 @@
 """Availability built from other models: and, or, shift, restrict, and clients that arrive late or leave for good."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import MAX_ROUNDS, Availability
+from fedlatest.availability.intervals import RoundIntervals, shifted
 from fedlatest.errors import ConfigError
 from fedlatest.streams import Purpose, bits
 
@@ -87,6 +88,10 @@ class _Pair(Availability):
         """The number of clients, N."""
         return self.left.num_clients
 
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        return replace(self, left=self.left.subset(clients), right=self.right.subset(clients))
+
     def _evaluate(self, round: ArrayLike, seed: ArrayLike) -> tuple[jax.Array, jax.Array]:
         """Evaluate both models with different seeds, so that the draws of nested random models are independent."""
         seeds = [bits(seed, Purpose.COMPOSITION, part) for part in (0, 1)]
@@ -130,6 +135,15 @@ class Shifted(Availability):
         """Return the availability of `model` in round + rounds."""
         return self.model.available(jnp.asarray(round) + self.rounds, seed)
 
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        return replace(self, model=self.model.subset(clients))
+
+    def intervals(self) -> RoundIntervals | None:
+        """Return the intervals of `model`, counted from the later round."""
+        intervals = self.model.intervals()
+        return None if intervals is None else shifted(intervals, int(self.rounds))
+
 
 @register_dataclass
 @dataclass(frozen=True)
@@ -147,6 +161,19 @@ class Restricted(Availability):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Return the marked clients among those available in `model`."""
         return self.model.available(round, seed) & self.clients
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        return replace(self, model=self.model.subset(clients), clients=self.clients[np.asarray(clients)])
+
+    def intervals(self) -> RoundIntervals | None:
+        """Return the intervals of the marked clients."""
+        intervals = self.model.intervals()
+        if intervals is None:
+            return None
+        kept = np.asarray(self.clients)[intervals.clients]
+        clients, starts, ends = (array[kept] for array in (intervals.clients, intervals.starts, intervals.ends))
+        return RoundIntervals(clients, starts, ends, intervals.period)
 
 
 @register_dataclass
@@ -166,6 +193,17 @@ class Lifetime(Availability):
         """Return the clients that have arrived and not departed."""
         del seed
         return (self.arrival <= jnp.asarray(round)) & (jnp.asarray(round) < self.departure)
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        chosen = np.asarray(clients)
+        return Lifetime(self.arrival[chosen], self.departure[chosen])
+
+    def intervals(self) -> RoundIntervals:
+        """Return one interval per client that is ever available."""
+        arrival, departure = (np.asarray(array, np.int64) for array in (self.arrival, self.departure))
+        kept = np.flatnonzero(arrival < departure)
+        return RoundIntervals(kept, arrival[kept], departure[kept])
 
 
 def _check_same_size(left: Availability, right: Availability) -> None:

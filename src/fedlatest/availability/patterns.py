@@ -1,6 +1,6 @@
 """Availability that repeats in time: always, alternating blocks of rounds, daily windows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import MAX_ROUNDS, Availability
+from fedlatest.availability.intervals import RoundIntervals
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError
 
@@ -112,6 +113,18 @@ class Blocks(Availability):
         del seed
         return self.in_first_group == (jnp.asarray(round) % (self.first + self.second) < self.first)
 
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        return replace(self, in_first_group=self.in_first_group[np.asarray(clients)])
+
+    def intervals(self) -> RoundIntervals:
+        """Return one interval per client: its group's block."""
+        first, period = int(self.first), int(self.first) + int(self.second)
+        in_first = np.asarray(self.in_first_group)
+        starts, ends = np.where(in_first, 0, first), np.where(in_first, first, period)
+        kept = np.flatnonzero(starts < ends)  # a block may have no round
+        return RoundIntervals(kept, starts[kept], ends[kept], period)
+
 
 @register_dataclass
 @dataclass(frozen=True)
@@ -132,3 +145,19 @@ class Windows(Availability):
         del seed
         clock = (jnp.asarray(round) % self.rounds_per_day) * SECONDS_PER_DAY // self.rounds_per_day
         return (clock - self.start) % SECONDS_PER_DAY < self.length
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        positions = np.asarray(clients)
+        return replace(self, start=self.start[positions], length=self.length[positions])
+
+    def intervals(self) -> RoundIntervals:
+        """Return the part of each client's window before midnight and the part after it, in the order of the day."""
+        per_day = int(self.rounds_per_day)
+        start, length = (np.asarray(array, np.int64) for array in (self.start, self.length))
+        after_midnight = np.maximum(start + length - SECONDS_PER_DAY, 0)
+        edges = np.stack([0 * start, after_midnight, start, np.minimum(start + length, SECONDS_PER_DAY)], axis=1)
+        rounds = -(-edges * per_day // SECONDS_PER_DAY)  # the first round at or after each time of day
+        starts, ends = rounds[:, [0, 2]].reshape(-1), rounds[:, [1, 3]].reshape(-1)
+        kept = np.flatnonzero(starts < ends)
+        return RoundIntervals(kept // 2, starts[kept], ends[kept], per_day)

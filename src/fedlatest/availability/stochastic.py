@@ -4,7 +4,7 @@ Every draw is a hash of (seed, client id, round), so any round can be evaluated 
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -131,6 +131,11 @@ class Independent(Availability):
         rate = self.rate * (1 - self.amplitude + self.amplitude * jnp.sin(2 * jnp.pi * cycles))
         return uniform(seed, Purpose.AVAILABILITY, self.ids, round) < rate
 
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        chosen = np.asarray(clients)
+        return replace(self, ids=self.ids[chosen], rate=self.rate[chosen], phase=self.phase[chosen])
+
 
 @register_dataclass
 @dataclass(frozen=True)
@@ -169,6 +174,11 @@ class Markov(Availability):
             on_right = jnp.where(in_right_half, on_right, on_middle)
             left = jnp.where(in_right_half, middle, left)
         return on_left
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        chosen = np.asarray(clients)
+        return replace(self, ids=self.ids[chosen], share=self.share[chosen])
 
     def _probability_of_middle(self, on_left: jax.Array, on_right: jax.Array, steps: int) -> jax.Array:
         """Return the probability of being on, `steps` rounds from both ends, given the states at the ends."""

@@ -3,7 +3,8 @@
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
+from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import Availability
+from fedlatest.availability.intervals import Positions, RoundIntervals
 from fedlatest.errors import ConfigError, DataError
 
 COLUMNS = ("client", "start", "end")
@@ -49,30 +52,31 @@ def trace(
     """
     if not (math.isfinite(round_length) and round_length > 0):
         raise ConfigError(f"round_length={round_length}: must be a finite number above 0")
-    if not intervals:
+    if len(intervals) == 0:
         raise DataError("the trace contains no interval")
-    for client, start, end in intervals:
-        if not 0 <= client < num_clients:
+    flat = np.fromiter(chain.from_iterable(intervals), np.float64, 3 * len(intervals))  # faster than np.array
+    clients, start_times, end_times = flat.reshape(-1, 3).T
+    in_range, ordered = (clients >= 0) & (clients < num_clients), (start_times >= 0) & (start_times < end_times)
+    if not (valid := in_range & ordered & np.isfinite(end_times)).all():
+        index = int(np.argmin(valid))
+        client, start, end = intervals[index]
+        if not in_range[index]:
             raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {num_clients - 1}")
-        if not 0 <= start < end < math.inf:
-            raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
-    last = max(end for _, _, end in intervals)
+        raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
+    last = end_times.max()
     if last / round_length > MAX_ROUND:
         raise ConfigError(
             f"round_length={round_length}: the trace lasts more than {MAX_ROUND} rounds; use longer rounds"
         )
-    rounds = [
-        (client, math.ceil(start / round_length), math.ceil(end / round_length)) for client, start, end in intervals
-    ]
-    merged = _merge_overlaps(sorted(rounds))
-    if not merged:
+    starts, ends = (np.ceil(times / round_length).astype(np.int64) for times in (start_times, end_times))
+    merged = _merge_overlaps(clients.astype(np.int64), starts, ends)
+    if merged.clients.size == 0:
         raise ConfigError(f"round_length={round_length}: no interval of the trace contains a round; use shorter rounds")
-    clients = np.array([client for client, _, _ in merged])
-    most = int(np.bincount(clients).max())
+    most = int(np.bincount(merged.clients).max())
     return Trace(
-        offsets=jnp.asarray(np.searchsorted(clients, np.arange(num_clients + 1)), jnp.int32),
-        starts=jnp.asarray([start for _, start, _ in merged], jnp.int32),
-        ends=jnp.asarray([end for _, _, end in merged], jnp.int32),
+        offsets=jnp.asarray(np.searchsorted(merged.clients, np.arange(num_clients + 1)), jnp.int32),
+        starts=jnp.asarray(merged.starts, jnp.int32),
+        ends=jnp.asarray(merged.ends, jnp.int32),
         length=jnp.int32(math.ceil(last / round_length) if wrap else MAX_ROUND),
         num_halvings=math.ceil(math.log2(most + 1)) + 1,
     )
@@ -160,6 +164,26 @@ class Trace(Availability):
             low, high = jnp.where(inside & begun, middle, low), jnp.where(inside & ~begun, middle, high)
         return (low >= self.offsets[:-1]) & (round < self.ends[jnp.maximum(low, 0)])
 
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        chosen, offsets = np.asarray(clients), np.asarray(self.offsets, np.int64)
+        counts = np.diff(offsets)[chosen]
+        own = np.r_[0, np.cumsum(counts)]
+        kept = np.repeat(offsets[chosen] - own[:-1], counts) + np.arange(own[-1])
+        starts, ends = (np.asarray(array)[kept] if kept.size else [0] for array in (self.starts, self.ends))
+        return replace(
+            self,
+            offsets=jnp.asarray(own, jnp.int32),
+            starts=jnp.asarray(starts, jnp.int32),
+            ends=jnp.asarray(ends, jnp.int32),
+        )
+
+    def intervals(self) -> RoundIntervals:
+        """Return the recorded intervals, with the length of the trace as period."""
+        clients = np.repeat(np.arange(self.num_clients), np.diff(self.offsets))
+        starts, ends = (np.asarray(array, np.int64)[: clients.size] for array in (self.starts, self.ends))
+        return RoundIntervals(clients, starts, ends, int(self.length))
+
 
 def _is_number(text: str) -> bool:
     try:
@@ -182,12 +206,15 @@ def _parse_row(path: Path, number: int, row: list[str]) -> tuple[str, float, flo
     return name, *times
 
 
-def _merge_overlaps(rounds: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Merge touching and overlapping intervals, which are sorted by (client, start), and drop those without a round."""
-    merged: list[tuple[int, int, int]] = []
-    for client, start, end in rounds:
-        if merged and merged[-1][0] == client and start <= merged[-1][2]:
-            merged[-1] = (client, merged[-1][1], max(end, merged[-1][2]))
-        elif start < end:
-            merged.append((client, start, end))
-    return merged
+def _merge_overlaps(clients: Positions, starts: Positions, ends: Positions) -> RoundIntervals:
+    """Sort intervals by (client, start), merge those that touch or overlap, and drop those without a round."""
+    kept = np.flatnonzero(starts < ends)
+    kept = kept[np.lexsort((starts[kept], clients[kept]))]
+    clients, starts, ends = clients[kept], starts[kept], ends[kept]
+    if kept.size == 0:
+        return RoundIntervals(clients, starts, ends)
+    base = clients * (MAX_ROUND + 1)  # makes the ends of a client larger than those of all clients before it
+    reach = np.maximum.accumulate(base + ends)  # the latest end so far, of the same client
+    is_first = np.r_[True, base[1:] + starts[1:] > reach[:-1]]
+    is_last = np.r_[is_first[1:], True]
+    return RoundIntervals(clients[is_first], starts[is_first], (reach - base)[is_last])

@@ -103,6 +103,7 @@ def _from_recipe(
     from fedlatest.cli.run import find_recipe
     from fedlatest.experiments import FederationBuilder
     from fedlatest.experiments.estimates import estimate
+    from fedlatest.simulation.recorder import clients_to_check
     from fedlatest.theory import Problem
     from fedlatest.theory.advice import TrainingSetting
 
@@ -114,7 +115,7 @@ def _from_recipe(
     with LoadingBars() as loading:
         builder = FederationBuilder(find_recipe(name).load(data, on_progress=loading.update))
     spec = experiment.spec(builder)
-    assumption = spec.availability.assumption(spec.rounds)
+    assumption = spec.availability.assumption(spec.rounds, max_clients=clients_to_check(spec.rounds))
     estimates = estimate(spec)
     problem = Problem(
         *(estimated if given is None else given for given, estimated in zip(constants, estimates.problem, strict=True))
@@ -129,7 +130,10 @@ def _from_recipe(
     estimated = frozenset(constant for constant, given in constants._asdict().items() if given is None)
     note = estimates.describe(estimated) if estimated else ""
     step = experiment.values["learning_rate"] if learning_rate is None else learning_rate
-    return AdviceInput(setting, "measured", problem.smoothness, problem, step, note, estimated)
+    source = "measured"
+    if assumption.is_sample:
+        source = f"a lower bound: {assumption.clients.size:,} clients examined"
+    return AdviceInput(setting, source, problem.smoothness, problem, step, note, estimated)
 
 
 def _from_numbers(

@@ -19,6 +19,7 @@ from fedlatest.errors import DataError
 Features = Any  # an array [samples, ...] or a tree of them
 MAX_CLASSES = 1000
 SECONDS_PER_DAY = 24 * 60 * 60
+ROWS_AT_ONCE = 1024  # large data sets are checked in parts that fit the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +96,12 @@ class Federation:
     def client_labels(self) -> npt.NDArray[np.int64]:
         """Return [N] each client's most frequent label; the lowest if there are several."""
         owner = np.repeat(np.arange(self.num_clients), self.sizes)
-        counts = np.zeros((self.num_clients, self.num_labels), np.int64)
-        np.add.at(counts, (owner, self.labels[self.order]), 1)
-        return counts.argmax(axis=1)
+        held, counts = np.unique(owner * self.num_labels + self.labels[self.order], return_counts=True)
+        owner, label = np.divmod(held, self.num_labels)  # the labels that each client holds, ascending
+        first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+        most = np.maximum.reduceat(counts, first)
+        frequent = np.flatnonzero(counts == most[owner])
+        return label[frequent[np.r_[True, np.diff(owner[frequent]) > 0]]]
 
     @cached_property
     def checksums(self) -> dict[str, str]:
@@ -119,7 +123,7 @@ class Federation:
         for labels in (self.labels, self.test_labels):
             if np.issubdtype(labels.dtype, np.integer) and labels.min(initial=0) < 0:
                 raise DataError(f"{self.name}: label {labels.min()} is negative; labels are 0 .. classes - 1")
-        if self.ids.shape != (self.num_clients,) or np.unique(self.ids).size != self.num_clients:
+        if self.ids.shape != (self.num_clients,) or not _are_distinct(self.ids):
             raise DataError(f"{self.name}: ids must contain one distinct id for each of the {self.num_clients} clients")
         if self.num_clients < 1 or self.offsets[0] != 0 or self.offsets[-1] != len(self.order):
             raise DataError(f"{self.name}: offsets must start at 0 and end at the length of `order`")
@@ -128,7 +132,7 @@ class Federation:
             raise DataError(f"{self.name}: client {self.ids[empty[0]]} has no sample; use fewer clients")
         if self.order.min() < 0 or self.order.max() >= samples.pop():
             raise DataError(f"{self.name}: `order` contains row numbers outside the samples")
-        if np.unique(self.order).size != self.order.size:
+        if not _are_distinct(self.order):
             raise DataError(f"{self.name}: a sample belongs to two clients; `order` must contain each row at most once")
         shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (self.features, self.test_features)]
         if shapes[0] != shapes[1]:
@@ -142,11 +146,20 @@ class Federation:
             _check_second(self.name, self.second, len(self.labels))
 
 
+def _are_distinct(numbers: npt.NDArray[Any]) -> bool:
+    ordered = np.sort(numbers)
+    return not (ordered[1:] == ordered[:-1]).any()
+
+
 def _check_finite(name: str, part: str, features: Features) -> None:
     for leaf in jax.tree.leaves(features):
-        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
-            row = np.argwhere(~np.isfinite(leaf))[0][0]
-            raise DataError(f"{name}: {part} sample {row} contains NaN or infinity; clean the data first")
+        if not np.issubdtype(leaf.dtype, np.floating):
+            continue
+        for first in range(0, len(leaf), ROWS_AT_ONCE):
+            finite = np.isfinite(leaf[first : first + ROWS_AT_ONCE])
+            if not finite.all():
+                row = first + np.argwhere(~finite)[0][0]
+                raise DataError(f"{name}: {part} sample {row} contains NaN or infinity; clean the data first")
 
 
 def _check_table(name: str, table: npt.NDArray[np.float32]) -> None:

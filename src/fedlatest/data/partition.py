@@ -1,5 +1,6 @@
 """Partitions: functions that assign the samples of a data set to clients."""
 
+import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -91,13 +92,22 @@ def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: f
         shares = rng.dirichlet(np.full(num_clients, alpha))
         ends = np.round(np.cumsum(shares) * rows.size).astype(np.int64)
         owner[rows] = np.searchsorted(ends, np.arange(rows.size), side="right").clip(max=num_clients - 1)
-    sizes = np.bincount(owner, minlength=num_clients)
-    for client in np.flatnonzero(sizes == 0):
-        largest = int(sizes.argmax())
-        owner[np.flatnonzero(owner == largest)[0]] = client
-        sizes[largest] -= 1
-        sizes[client] = 1
+    _give_empty_clients_a_sample(owner, num_clients)
     return by_client(owner)
+
+
+def _give_empty_clients_a_sample(owner: npt.NDArray[np.int64], num_clients: int) -> None:
+    """Give every client without a sample the first one of the client that is then the largest, in place."""
+    sizes = np.bincount(owner, minlength=num_clients)
+    rows = np.argsort(owner, kind="stable")  # each client's rows, ascending
+    first = np.cumsum(sizes) - sizes  # the next row that a client gives away
+    largest = [(-size, client) for client, size in enumerate(sizes.tolist()) if size > 1]
+    heapq.heapify(largest)
+    for client in np.flatnonzero(sizes == 0):
+        size, giver = largest[0]
+        owner[rows[first[giver]]] = client
+        first[giver] += 1
+        heapq.heapreplace(largest, (size + 1, giver))
 
 
 def by_client(clients: npt.NDArray[Any]) -> Partition:

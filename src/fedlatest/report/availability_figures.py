@@ -18,10 +18,13 @@ AVAILABLE, CHOSEN, UNSEEN, REUSED = "#E69F00", "#D55E00", "#8A8F98", "#00224E"
 WINDOW, SAMPLES = "#F3C766", "#00224E"
 MOST_ROUNDS_SHOWN = 800
 MOST_CLIENTS_SHOWN = 40
+MOST_MARKERS_PER_LABEL = 400
 
 
 def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str = "") -> Path:
     """Draw availability over rounds, one row per label: light where its clients are available, dark where not.
+
+    A panel whose picture was made from a sample of the clients or rounds says so.
 
     Args:
         runs: One run per panel, by the panel's title.
@@ -38,7 +41,7 @@ def draw_availability(runs: Mapping[str, RunRecord], path: Path, *, title: str =
             clients = _clients(run)
             shares, rounds = _by_label(clients)
             axes.pcolormesh(rounds, np.arange(len(shares) + 1), 1 - shares, cmap="Greys", vmin=0, vmax=1.25)
-            axes.set(title=name, xlabel="round", xlim=(0, min(MOST_ROUNDS_SHOWN, rounds[-1])))
+            axes.set(title=name, xlabel=_with_note("round", clients), xlim=(0, min(MOST_ROUNDS_SHOWN, rounds[-1])))
             axes.set_yticks(np.arange(len(shares)) + 0.5, [str(label) for label in range(len(shares))])
             axes.invert_yaxis()
         figure.axes[0].set_ylabel("clients, by label")
@@ -73,7 +76,7 @@ def draw_sleep(run: RunRecord, path: Path, *, title: str = "") -> Path:
     if not (clients.sent.size and clients.window.size):
         raise RunFolderError(f"{run.path}: its samples have no time of day or its clients no daily window")
     order = np.argsort(clients.window[:, 0], kind="stable")
-    shown = order[np.linspace(0, order.size - 1, min(order.size, MOST_CLIENTS_SHOWN)).round().astype(int)]
+    shown = _thinned(order, MOST_CLIENTS_SHOWN)
     with canvas(7.5, 1.4 + 0.11 * shown.size) as figure:
         [axes] = figure.subplots(1, 1, squeeze=False)[0]
         for row, (start, length) in enumerate(clients.window[shown].tolist()):
@@ -105,7 +108,8 @@ def hours_of(start: float, length: float) -> list[tuple[float, float]]:
 def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: str = "") -> Path:
     """Draw one round of the run's first seed: which clients take part, and whose latest updates are reused.
 
-    Each client is a marker in the row of its label.
+    Each client is a marker in the row of its label. Of a label with more than MOST_MARKERS_PER_LABEL clients, evenly
+    spaced ones are shown, and as many of those that take part.
 
     Args:
         run: The run.
@@ -121,9 +125,9 @@ def draw_round(run: RunRecord, path: Path, *, round: int | None = None, title: s
     round = int(0.97 * num_rounds) if round is None else round
     if not 0 <= round < num_rounds:
         raise RunFolderError(f"round={round}: {run.path} has rounds 0 .. {num_rounds - 1}")
-    last_round = np.full(clients.labels.size, -1)
-    for earlier in range(round):
-        last_round[participation.cohort(seed=0, round=earlier)] = earlier
+    last_round, ends = np.full(clients.labels.size, -1), participation.offsets[0, : round + 1]
+    earlier = participation.clients[ends[0] : ends[-1]]
+    last_round[earlier] = np.repeat(np.arange(round), np.diff(ends))  # the last of a client's rounds is assigned last
     chosen = np.zeros(clients.labels.size, bool)
     chosen[participation.cohort(seed=0, round=round)] = True
     available = _available(clients, round) | chosen
@@ -162,26 +166,26 @@ def _draw_markers(
     last_round: npt.NDArray[np.int64],
     round: int,
 ) -> list[Line2D]:
-    """Draw one marker per client and return the entries of the legend."""
-    column = np.zeros(clients.labels.size)
-    for label in np.unique(clients.labels):
-        own = np.flatnonzero(clients.labels == label)
-        column[own] = np.arange(own.size)
+    """Draw one marker per client that is shown and return the entries of the legend, which count all clients."""
+    column = _columns(clients.labels, chosen)
     unseen = ~chosen & (last_round < 0)
     reused = ~chosen & ~unseen
-    shades = axes.scatter(
-        column[reused], clients.labels[reused], c=round - last_round[reused], cmap="cividis_r", s=14, linewidths=0,
-        zorder=2,
-    )  # fmt: skip
     waiting = available & ~chosen
-    axes.scatter(
-        column[waiting], clients.labels[waiting], s=34, facecolors="none", edgecolors=AVAILABLE, linewidths=1.0
-    )
-    axes.scatter(column[unseen], clients.labels[unseen], s=8, color=UNSEEN, marker="x", linewidths=0.8)
-    axes.scatter(column[chosen], clients.labels[chosen], s=26, color=CHOSEN, marker="D", linewidths=0, zorder=3)
+
+    def place(which: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        drawn = which & (column >= 0)
+        return column[drawn], clients.labels[drawn]
+
+    staleness = (round - last_round)[reused & (column >= 0)]
+    shades = axes.scatter(*place(reused), c=staleness, cmap="cividis_r", s=14, linewidths=0, zorder=2)
+    axes.scatter(*place(waiting), s=34, facecolors="none", edgecolors=AVAILABLE, linewidths=1.0)
+    axes.scatter(*place(unseen), s=8, color=UNSEEN, marker="x", linewidths=0.8)
+    axes.scatter(*place(chosen), s=26, color=CHOSEN, marker="D", linewidths=0, zorder=3)
     bar = axes.figure.colorbar(shades, ax=axes, pad=0.01, fraction=0.03)
     bar.set_label("staleness of the update (rounds)")
-    axes.set(xlabel="client", ylabel="label")
+    shown = int((column >= 0).sum())
+    some = "" if shown == column.size else f" ({shown:,} of {column.size:,} are shown)"
+    axes.set(xlabel=f"client{some}", ylabel="label")
     axes.set_yticks(np.unique(clients.labels))
     axes.invert_yaxis()
     kinds = [
@@ -192,6 +196,26 @@ def _draw_markers(
     if unseen.any():
         kinds.append(_entry(f"has not taken part yet ({unseen.sum()})", UNSEEN, "x"))
     return kinds
+
+
+def _columns(labels: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the column of each client in the row of its label, [N]; -1 for clients that are not shown."""
+    column = np.full(labels.size, -1)
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        if own.size > MOST_MARKERS_PER_LABEL:
+            some = [_thinned(each, MOST_MARKERS_PER_LABEL) for each in (own, own[chosen[own]])]
+            own = np.unique(np.concatenate(some))
+        column[own] = np.arange(own.size)
+    return column
+
+
+def _thinned(positions: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
+    return positions[np.linspace(0, positions.size - 1, min(positions.size, most)).round().astype(int)]
+
+
+def _with_note(label: str, clients: ClientRecord) -> str:
+    return f"{label} ({clients.sample_note})" if clients.sample_note else label
 
 
 def _entry(label: str, colour: str, marker: str, *, hollow: bool = False) -> Line2D:
@@ -209,11 +233,11 @@ def _clients(run: RunRecord) -> ClientRecord:
 def _by_label(clients: ClientRecord) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Return the share of each label's clients that are available, [labels, columns], and the columns' edges."""
     labels = clients.labels[clients.order]
-    rows = np.repeat(np.arange(len(clients.row_edges) - 1), np.diff(clients.row_edges))
-    shares = np.zeros((labels.max() + 1, clients.available.shape[1]))
-    for label in np.unique(labels):
-        shares[label] = clients.available[rows[labels == label]].mean(axis=0) / 255
-    return shares, clients.column_edges
+    num_labels, num_rows = int(labels.max()) + 1, len(clients.row_edges) - 1
+    rows = np.repeat(np.arange(num_rows), np.diff(clients.row_edges))
+    counts = np.bincount(labels * num_rows + rows, minlength=num_labels * num_rows).reshape(num_labels, num_rows)
+    weights = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # of the rows in a label
+    return weights @ (clients.available / 255), clients.column_edges
 
 
 def _available(clients: ClientRecord, round: int) -> npt.NDArray[np.bool_]:

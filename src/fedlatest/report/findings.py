@@ -96,16 +96,23 @@ def _staleness(runs: list[RunRecord], settings: Sequence[Setting], names: Sequen
 
 
 def _assumption(runs: list[RunRecord], names: Sequence[str]) -> list[str]:
-    """Return a sentence for every run in which Assumption 4 does not hold."""
+    """Return a sentence for every run in which Assumption 4 does not hold or was checked on a sample of the clients."""
     sentences = []
     for run, name in zip(runs, names, strict=True):
         facts = run.manifest.get("availability") or {}
+        examined = facts.get("clients_examined")
+        sample = "" if examined is None else f" in a sample of {examined:,} clients"
         if facts.get("assumption_holds") is False:
             clients, number = facts["never_available"], facts["num_never_available"]
             others = f" and {number - 1} other clients were" if number > 1 else " was"
             sentences.append(
-                f"Assumption 4 does not hold in {run.path.name} ({name}): client {clients[0]}{others} never available, "
-                "so Lemma 1 does not apply."
+                f"Assumption 4 does not hold in {run.path.name} ({name}): client {clients[0]}{others} never available"
+                f"{sample}, so Lemma 1 does not apply."
+            )
+        elif sample:
+            sentences.append(
+                f"Every client{sample} was available at least once in any {facts['smallest_e']} rounds of "
+                f"{run.path.name} ({name}); E of all clients may be larger, so Lemma 1's bound is not stated."
             )
     return sentences
 

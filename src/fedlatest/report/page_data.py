@@ -159,18 +159,17 @@ def participation(run: RunRecord, took_part: Participation | None, clients: Clie
         "jain": rounded([np.mean([jain_index(row) for row in counts])])[0],
     }
     if clients is not None and clients.labels.any():
-        labels = np.unique(clients.labels)
-        has_label = clients.labels == labels[:, None]  # [labels, N]
+        labels, held, counts_of_label = np.unique(clients.labels, return_inverse=True, return_counts=True)
         content["by_label"] = {
             "labels": labels.tolist(),
-            "clients": rounded(has_label.mean(axis=1)),
-            "took_part": rounded((has_label @ shares.T).mean(axis=1)),
+            "clients": rounded(counts_of_label / size),
+            "took_part": rounded(np.bincount(held, weights=shares.mean(axis=0))),
         }
     return content
 
 
 def availability_map(clients: ClientRecord) -> Json:
-    """Return the availability picture, its bins, and the position of the first client of each label."""
+    """Return the availability picture, its bins, the first client of each label, and what it is a sample of."""
     labels = clients.labels[clients.order]
     first = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
     return {
@@ -178,6 +177,7 @@ def availability_map(clients: ClientRecord) -> Json:
         "columns": clients.column_edges.tolist(),
         "labels": [[int(labels[i]), int(i)] for i in first] if clients.labels.any() else [],
         "available": encode(clients.available / 255),
+        "sample": clients.sample_note,
     }
 
 

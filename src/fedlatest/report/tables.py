@@ -47,6 +47,8 @@ def summary_table(
         staleness = DASH if run.algorithm == POOLED else str(run.largest_staleness)
         facts = run.manifest.get("availability") or {}
         theory = [DASH if facts.get(name) is None else str(facts[name]) for name in ("smallest_e", "staleness_bound")]
+        if "clients_examined" in facts and facts["smallest_e"] is not None:
+            theory[0] = f"at least {theory[0]}"
         cells = [number(run.late_accuracy), number(run.swing), number(run.final_accuracy), *theory, staleness]
         rows.append(
             f'<tr><th scope="row" title="{escape(str(run.path))}">{swatch(i, dashes[i])}{escape(names[i])}{note}</th>'

@@ -22,8 +22,10 @@ class ClientRecord(NamedTuple):
     column_edges[j] .. column_edges[j + 1] - 1. A cell is 255 times the share of these (client, round) pairs in which
     the client was available. `order` sorts clients by label, and clients of one label by the start of their window.
 
+    The picture of many clients or rounds is made from a sample of them, whose sizes are in `sample`.
+
     `sent` has no rows if samples have no time of day, and `window` has no rows if clients have no daily window. Files
-    of older versions lack both arrays and are read as if they had no rows.
+    of older versions lack the arrays with defaults and are read as if these were empty.
     """
 
     labels: npt.NDArray[np.int32]  # [N] the most frequent label of a client; all 0 if labels are not classes
@@ -34,6 +36,23 @@ class ClientRecord(NamedTuple):
     available: npt.NDArray[np.uint8]  # [rows, columns]
     sent: npt.NDArray[np.uint16] = np.zeros((0, QUARTERS), np.uint16)  # [N, 96] samples per quarter hour of the day
     window: npt.NDArray[np.float32] = np.zeros((0, 2), np.float32)  # [N, 2] start and length in hours
+    sample: npt.NDArray[np.int64] = np.zeros(0, np.int64)  # [2] clients and rounds from which the picture is made
+
+    @property
+    def sample_note(self) -> str:
+        """What the picture is a sample of, for captions; empty if it shows all clients and rounds.
+
+        >>> record = clients_of_table(np.ones((800, 300), bool))
+        >>> record.sample_note, record._replace(sample=np.array([60, 400])).sample_note
+        ('', 'a sample: 60 of 300 clients, 400 of 800 rounds')
+        """
+        totals = {"clients": self.labels.size, "rounds": int(self.column_edges[-1])}
+        parts = [
+            f"{shown:,} of {total:,} {name}"
+            for shown, (name, total) in zip(self.sample.tolist(), totals.items(), strict=False)
+            if shown < total
+        ]
+        return f"a sample: {', '.join(parts)}" if parts else ""
 
 
 class Participation(NamedTuple):
@@ -94,7 +113,8 @@ def clients_of_table(available: npt.NDArray[np.bool_]) -> ClientRecord:
     picture = np.round(255 * shares).astype(np.uint8).reshape(len(rows) - 1, len(columns) - 1)
     unknown = np.zeros(num_clients, np.int32)
     order = np.arange(num_clients, dtype=np.int32)
-    return ClientRecord(unknown, unknown.astype(np.int64), order, rows, columns, picture)
+    sample = np.array([num_clients, num_rounds])
+    return ClientRecord(unknown, unknown.astype(np.int64), order, rows, columns, picture, sample=sample)
 
 
 def assumption_of_table(available: npt.NDArray[np.bool_]) -> dict[str, Any]:

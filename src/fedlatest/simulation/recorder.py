@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from fedlatest.theory import staleness_bound
 from fedlatest.trees import from_named_leaves, named_leaves
 
 MAX_SAMPLED_ROUNDS = 10 * MOST_COLUMNS  # rounds from which the picture of availability is made
+MAX_CLIENTS_PER_ROW = 200  # clients from which a row of the picture is made
+MAX_CHECKED_PAIRS = 10**8  # (client, round) pairs that are evaluated to check Assumption 4
 STALENESS = "largest_staleness"
 
 
@@ -203,7 +206,7 @@ class RunRecorder:
         """Return E, Lemma 1's bound where it applies, and the staleness that was observed."""
         about, spec = assumption_facts(self.spec), self.spec.executed
         bound = None
-        if about["smallest_e"] is not None and spec.algorithm.oldest_first:
+        if about["assumption_holds"] and spec.algorithm.oldest_first:
             num_clients = spec.federation.num_clients
             bound = staleness_bound(
                 num_clients=num_clients, cohort_size=spec.cohort_size, smallest_e=about["smallest_e"]
@@ -213,37 +216,63 @@ class RunRecorder:
 
 
 def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return whether Assumption 4 holds for every seed, with which E, and which clients were never available."""
+    """Return whether Assumption 4 holds for every seed, with which E, and which clients were never available.
+
+    For random availability of many clients over many rounds, a sample of the clients is examined. The facts then hold
+    `clients_examined`; E is a lower bound, and whether the assumption holds is known only if it does not.
+    """
     if spec.algorithm.pooled:  # pooled data has no clients whose availability could matter
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
-    found = [spec.availability.assumption(spec.rounds, seed) for seed in spec.seeds]
+    most, availability = clients_to_check(spec.rounds), spec.availability
+    seeds = spec.seeds if availability.intervals() is None else spec.seeds[:1]  # intervals do not depend on the seed
+    found = [availability.assumption(spec.rounds, seed, max_clients=most) for seed in seeds]
     never = np.unique(np.concatenate([each.never_available for each in found]))
+    is_sample = found[0].is_sample
     return {
         "smallest_e": None if never.size else max(each.smallest_e for each in found if each.smallest_e is not None),
-        "assumption_holds": never.size == 0,
+        "assumption_holds": False if never.size else None if is_sample else True,
         "num_never_available": never.size,
         "never_available": spec.federation.ids[never[:MOST_NAMED]].tolist(),
+        **({"clients_examined": found[0].clients.size} if is_sample else {}),
     }
 
 
+def clients_to_check(rounds: int) -> int:
+    """Return for how many clients Assumption 4 is checked, where every round must be evaluated."""
+    return max(1, MAX_CHECKED_PAIRS // rounds)
+
+
 def describe_clients(spec: ExperimentSpec) -> ClientRecord:
-    """Return what each client holds, and a picture of the availability of the first seed."""
+    """Return what each client holds, and a picture of the availability of the first seed.
+
+    The picture is made from at most MAX_SAMPLED_ROUNDS rounds and MAX_CLIENTS_PER_ROW clients of each row, evenly
+    spaced.
+    """
     federation, rounds = spec.federation, spec.rounds
     labels = federation.client_labels() if federation.has_classes else np.zeros(federation.num_clients, np.int64)
     clock = _time_of_day(spec)
     begins = clock["window"][:, 0] if "window" in clock else np.zeros_like(labels)
     order = np.lexsort((begins, labels)).astype(np.int32)
     rows, columns = edges(federation.num_clients, MOST_ROWS), edges(rounds, MOST_COLUMNS)
-    sampled = np.unique(np.linspace(0, rounds - 1, min(rounds, MAX_SAMPLED_ROUNDS)).round().astype(np.int32))
-    column_of = np.searchsorted(columns, sampled, side="right") - 1
-    row_of = np.searchsorted(rows, np.arange(federation.num_clients), side="right") - 1
-    available = np.zeros((len(rows) - 1, len(columns) - 1), np.float32)
-    arrays = jax.tree.map(jnp.asarray, (order, row_of.astype(np.int32), sampled, np.uint32(spec.seeds[0])))
-    np.add.at(available.T, column_of, np.asarray(_count(spec.availability, *arrays, num_rows=len(rows) - 1)))
-    pairs = np.diff(rows)[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
+    shown_rounds = _evenly_spaced(0, rounds, MAX_SAMPLED_ROUNDS)
+    shown = [_evenly_spaced(first, last, MAX_CLIENTS_PER_ROW) for first, last in pairwise(rows.tolist())]
+    row_sizes = np.array([len(each) for each in shown])
+    row_of = np.repeat(np.arange(len(shown), dtype=np.int32), row_sizes)
+    column_of = np.searchsorted(columns, shown_rounds, side="right") - 1
+    model = spec.availability.subset(order[np.concatenate(shown)])
+    arrays = jax.tree.map(jnp.asarray, (row_of, shown_rounds, np.uint32(spec.seeds[0])))
+    available = np.zeros((len(shown), len(columns) - 1), np.float32)
+    np.add.at(available.T, column_of, np.asarray(_count(model, *arrays, num_rows=len(shown))))
+    pairs = row_sizes[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
     picture = np.round(255 * available / pairs).astype(np.uint8)
-    clients = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture)
+    sample = np.array([row_of.size, shown_rounds.size])
+    clients = ClientRecord(labels.astype(np.int32), federation.sizes, order, rows, columns, picture, sample=sample)
     return clients._replace(**clock)
+
+
+def _evenly_spaced(first: int, last: int, most: int) -> npt.NDArray[np.int32]:
+    """Return at most `most` evenly spaced numbers of first .. last - 1."""
+    return np.unique(np.linspace(first, last - 1, min(last - first, most)).round()).astype(np.int32)
 
 
 def _time_of_day(spec: ExperimentSpec) -> dict[str, Any]:
@@ -253,9 +282,10 @@ def _time_of_day(spec: ExperimentSpec) -> dict[str, Any]:
     if federation.second is not None:
         quarter = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
         owner = np.repeat(np.arange(federation.num_clients), federation.sizes)
-        counts = np.zeros((federation.num_clients, QUARTERS), np.int64)
-        np.add.at(counts, (owner, quarter), 1)
-        found["sent"] = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+        cells, counts = np.unique(owner * QUARTERS + quarter, return_counts=True)
+        sent = np.zeros(federation.num_clients * QUARTERS, np.uint16)
+        sent[cells] = np.minimum(counts, np.iinfo(np.uint16).max)
+        found["sent"] = sent.reshape(federation.num_clients, QUARTERS)
     if isinstance(availability, Windows):
         window = np.stack([availability.start, availability.length], axis=1) / 3600
         found["window"] = window.astype(np.float32)
@@ -264,19 +294,13 @@ def _time_of_day(spec: ExperimentSpec) -> dict[str, Any]:
 
 @partial(jax.jit, static_argnames="num_rows")  # compiled once per number of clients
 def _count(
-    availability: Availability,
-    order: jax.Array,
-    row_of: jax.Array,
-    rounds: jax.Array,
-    seed: jax.Array,
-    *,
-    num_rows: int,
+    availability: Availability, row_of: jax.Array, rounds: jax.Array, seed: jax.Array, *, num_rows: int
 ) -> jax.Array:
     """Return how many clients of each row of the picture are available, [rounds, rows]."""
 
     def one(round: jax.Array) -> jax.Array:
-        present = availability.available(round, seed)[order].astype(jnp.float32)
-        return jax.ops.segment_sum(present, row_of, num_segments=num_rows, indices_are_sorted=True)
+        present = jax.lax.optimization_barrier(availability.available(round, seed))  # or XLA evaluates it twice
+        return jax.ops.segment_sum(present.astype(jnp.float32), row_of, num_segments=num_rows, indices_are_sorted=True)
 
     return jax.lax.map(one, rounds)
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from fedlatest.data.features import STEP, Pixels, Words, look_up, pixels
 
+VALUES_AT_ONCE = 80_000
+
 
 def compact(features: Any) -> Any:
     """Arrays of float32 that are 8-bit pixels in [0, 1] become `Pixels`; everything else stays as it is.
@@ -16,7 +18,7 @@ def compact(features: Any) -> Any:
     >>> compact(pixels(np.array([0, 51, 255], np.uint8)))
     Pixels(levels=array([  0,  51, 255], dtype=uint8))
     """
-    return jax.tree.map(lambda leaf: Pixels(_levels(leaf)) if _is_pixels(leaf) else leaf, features)
+    return jax.tree.map(lambda leaf: leaf if (levels := _levels(leaf)) is None else Pixels(levels), features)
 
 
 def expand(features: Any, table: Any = None) -> Any:
@@ -30,18 +32,19 @@ def expand(features: Any, table: Any = None) -> Any:
     return jax.tree.map(values, features, is_leaf=lambda leaf: isinstance(leaf, Pixels | Words))
 
 
-def _is_pixels(leaf: Any) -> bool:
-    if leaf.dtype != np.float32:
-        return False
-    few = leaf[:100]
-    return _survives(few) and _survives(leaf)
-
-
-def _survives(leaf: npt.NDArray[np.float32]) -> bool:
-    if leaf.size == 0 or leaf.min() < 0 or leaf.max() > 1:
-        return False
-    return np.array_equal(pixels(_levels(leaf)), leaf)
-
-
-def _levels(leaf: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    return np.rint(leaf / STEP).astype(np.uint8)
+def _levels(leaf: Any) -> npt.NDArray[np.uint8] | None:
+    """Return the bytes from which `data.pixels` makes these values; None if there are none, as most data sets show at
+    once. Works on a few rows at a time, whose temporary copies fit the cache."""
+    if leaf.dtype != np.float32 or leaf.size == 0:
+        return None
+    levels = np.empty(leaf.shape, np.uint8)
+    rows = max(1, VALUES_AT_ONCE * len(leaf) // leaf.size)
+    for first in range(0, len(leaf), rows):
+        part = leaf[first : first + rows]
+        if part.min() < 0 or part.max() > 1:
+            return None
+        found = np.rint(part / STEP).astype(np.uint8)
+        if not np.array_equal(pixels(found), part):
+            return None
+        levels[first : first + rows] = found
+    return levels

@@ -8,7 +8,8 @@ function availability() {
     const status = run.status === "diverged" ? "diverged" : "is still running";
     const unknown = `Participation is known after a run is finished; this run ${status}.`;
     within("availability", "content").replaceChildren(
-      html("div", { class: "pair" }, available, tookPart ? participated : caption(unknown)));
+      html("div", { class: "pair" }, available, tookPart ? participated : caption(unknown)),
+      ...(map.sample ? [caption(`Availability is ${map.sample}.`)] : []));
     new HeatMap(available.lastChild, "Availability of clients over rounds").show(map, map.available, 1, "available");
     if (!tookPart) return;
     new HeatMap(participated.lastChild, "Participation of clients over rounds").show(map, tookPart, most, "took part");
