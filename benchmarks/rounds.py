@@ -53,6 +53,7 @@ class Case(NamedTuple):
     repeats: int = 6
     one_thread: bool = False
     gpu: bool = False
+    divided: bool = False  # among as many CPU devices as there are cores
     limit: Limit | None = None
     work: Callable[[], Work] | None = None
 
@@ -88,6 +89,7 @@ def image_spec(
         num_local_steps=num_local_steps,
         batch_size=workloads.IMAGE_BATCH,
         learning_rate=workloads.IMAGE_RATE,
+        rounds=1000,
         seeds=range(num_trials),
     )
     return [spec]
@@ -148,6 +150,9 @@ CASES: dict[str, Case] = {
     "MLP, CPU, all threads": Case(lambda: image_spec(model="mlp", hidden=200), block=2, repeats=4),
     "CNN, CPU, 1 thread": Case(lambda: image_spec(model="cnn", cohort_size=20), block=1, repeats=4, one_thread=True),
     "CNN, CPU, all threads": Case(lambda: image_spec(model="cnn", cohort_size=20), block=1, repeats=4),
+    "CNN, CPU, one device per core": Case(
+        lambda: image_spec(model="cnn", cohort_size=20), block=1, repeats=4, divided=True
+    ),
     "M, CPU, N=1,000,000": Case(lambda: image_spec(num_clients=MILLION, samples=1), block=20, repeats=4),
     "M with FedAvg, CPU, N=1,000,000": Case(
         lambda: image_spec(num_clients=MILLION, samples=1, algorithm="fedavg"), block=20, repeats=4
@@ -286,9 +291,11 @@ def rounds_in_a_process(name: str, case: Case) -> Iterator[Rounds]:
     command = [sys.executable, "-m", "benchmarks.rounds", "--serve", name]
     environment = dict(os.environ)
     if not case.gpu:
-        environment = {"NPROC": "1", **os.environ, "JAX_PLATFORMS": "cpu"}  # NPROC as the command line sets it
+        environment["JAX_PLATFORMS"] = "cpu"
     if case.one_thread:
-        environment["FEDLATEST_THREADS"] = "1"
+        environment["NPROC"] = "1"
+    if case.divided:
+        environment["NPROC"] = environment["JAX_NUM_CPU_DEVICES"] = str(num_cores())
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         yield Rounds(process)
@@ -302,10 +309,10 @@ def serve(case: Case) -> None:
     if case.one_thread:
         use_one_core()
     from fedlatest import ConfigError
-    from fedlatest.simulation import Engine
+    from fedlatest.simulation.sharded_engine import make_engine
 
     try:
-        engine = Engine(case.specs())
+        engine = make_engine(case.specs(), devices=num_cores() if case.divided else None)
         engine.check_memory()
     except ConfigError as error:
         _send({"refused": str(error)})

@@ -76,11 +76,9 @@ def configure_device(device: str | None, *, num_cpu_devices: int = 1) -> None:
     if device not in (None, "cpu", "gpu"):
         raise ConfigError(f"--device {device}: choose cpu or gpu")
     on_cpu = device == "cpu" or not entry_points(group="jax_plugins")  # accelerators register themselves in this group
-    if on_cpu:
-        # A single thread trains the small models of a cohort faster: XLA would split every small matrix product over
-        # the threads, which then wait for each other. JAX reads NPROC when it starts; a value set by the user stays.
-        os.environ.setdefault("NPROC", str(num_cpu_devices))
-    if on_cpu and num_cpu_devices > 1:  # XLA would end the process if one device waited 40 seconds for another
+    if on_cpu and num_cpu_devices > 1:
+        os.environ.setdefault("NPROC", str(num_cpu_devices))  # one thread per device; JAX reads NPROC when it starts
+        # XLA would end the process if one device waited 40 seconds for another.
         flag = f"--xla_cpu_collective_call_terminate_timeout_seconds={LONGEST_WAIT}"
         os.environ["XLA_FLAGS"] = f"{flag} {os.environ.get('XLA_FLAGS', '')}".strip()
 
