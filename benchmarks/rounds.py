@@ -157,7 +157,7 @@ CASES: dict[str, Case] = {
     "M with FedAvg, CPU, N=1,000,000": Case(
         lambda: image_spec(num_clients=MILLION, samples=1, algorithm="fedavg"), block=20, repeats=4
     ),
-    "10 million parameters, CPU, N=100, K=10": Case(large_spec, block=1, repeats=2),
+    "10 million parameters, CPU, N=100, K=10": Case(large_spec, block=1, repeats=1),
     "M, GPU": Case(image_spec, gpu=True, repeats=20, work=workloads.work_on_images),
     "M, GPU, N=1,000,000": Case(lambda: image_spec(num_clients=MILLION, samples=1), gpu=True, repeats=20),
     "M, GPU, 9 trials": Case(lambda: image_spec(num_trials=9), gpu=True, repeats=10),
