@@ -7,12 +7,13 @@ receive what it read. With a single process all functions do nothing but return 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedlatest.errors import ConfigError, FedlatestError, ProcessError
 
@@ -52,6 +53,26 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
         ) from error
     except RuntimeError as error:
         raise ProcessError(f"the processes could not connect ({_first_line(error)})") from error
+    with clear_errors():
+        open_connections(Mesh(np.array(jax.devices()), ("devices",)))
+
+
+def open_connections(mesh: Mesh) -> None:
+    """Let the processes exchange a number over the devices of a mesh, and among themselves.
+
+    JAX connects the processes at their first exchange and gives up if one of them arrives 30 seconds after another.
+    That would happen if they first had to load data or to compile a program.
+    """
+    if jax.process_count() > 1:
+        [axis], everywhere = mesh.axis_names, NamedSharding(mesh, PartitionSpec())
+        ones = jax.make_array_from_callback((), everywhere, lambda index: np.int32(1))
+        add = jax.shard_map(
+            partial(jax.lax.psum, axis_name=axis),
+            mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False,
+        )  # fmt: skip
+        jax.block_until_ready(jax.jit(add)(ones))
+        in_any(False)
+        _broadcast(np.int32(0))
 
 
 def is_first() -> bool:
@@ -172,7 +193,7 @@ def clear_errors() -> Iterator[None]:
 
 def _block(array: jax.Array, first: Any, size: int) -> jax.Array:
     assert isinstance(array.sharding, NamedSharding)
-    everywhere = NamedSharding(array.sharding.mesh, jax.sharding.PartitionSpec())
+    everywhere = NamedSharding(array.sharding.mesh, PartitionSpec())
     cut = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=(2, 3), out_shardings=everywhere)
     return cut(array, first, size, 1)
 

@@ -27,6 +27,7 @@ from fedlatest.algorithms.base import ClientState, Cohort
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.simulation.local_training import DeviceData
+from fedlatest.simulation.processes import open_connections
 from fedlatest.simulation.storage import compact
 
 AXIS = "clients"
@@ -82,7 +83,11 @@ def make_mesh(devices: int | None) -> Mesh | None:
     for device in jax.devices():
         by_process.setdefault(device.process_index, []).append(device)
     chosen = [device for process in sorted(by_process) for device in by_process[process][:number]]
-    return Mesh(np.array(chosen), (AXIS,)) if len(chosen) > 1 else None
+    if len(chosen) == 1:
+        return None
+    mesh = Mesh(np.array(chosen), (AXIS,))
+    open_connections(mesh)
+    return mesh
 
 
 def on_each_device(function: Function, mesh: Mesh | None, *, in_specs: Any, out_specs: Any) -> Function:
