@@ -2,6 +2,8 @@
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +20,20 @@ def use_one_core() -> None:
     """Pin this process to the first core that it may use, where the system can do that."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Pin this thread, and the processes that it starts, to the first core while the context lasts."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    use_one_core()
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def describe_machine() -> str:

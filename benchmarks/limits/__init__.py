@@ -9,10 +9,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.machine import use_one_core
+from benchmarks.machine import one_core
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fopenmp")
@@ -53,10 +54,8 @@ def build(name: str, *defines: str) -> Path:
 def measure(program: Path, *arguments: str, threads: int) -> dict[str, float]:
     """Run a program with a number of threads, one of them pinned to a core, and return the JSON that it prints."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [str(program), *arguments], capture_output=True, text=True, check=True, env=environment,
-        preexec_fn=use_one_core if threads == 1 else None,
-    )  # fmt: skip
+    with one_core() if threads == 1 else nullcontext():  # the program inherits the core of this thread
+        done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=True, env=environment)
     return dict(json.loads(done.stdout))
 
 

@@ -27,10 +27,11 @@ from fedlatest import (
 from fedlatest.algorithms.base import Algorithm, ClientState, Cohort
 from fedlatest.runs.array_files import ArrayFile, save_arrays
 from fedlatest.simulation import Engine, ExperimentSpec, checkpoints
-from fedlatest.simulation.client_rows import make_rows, read_rows, replace_rows
+from fedlatest.simulation.client_rows import make_rows, mean_of_remembered, read_rows, replace_rows
+from fedlatest.simulation.engine import _advance
 from fedlatest.simulation.experiment_spec import clients_that_fit
 from fedlatest.simulation.memory_needs import MemoryRoom
-from fedlatest.simulation.row_storage import RowSlots, RowStorage, find_rows, no_slots, round_to, row_types
+from fedlatest.simulation.row_storage import RowSlots, RowStorage, encode, find_rows, no_slots, round_to, row_types
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(30, seed=3)
@@ -148,6 +149,17 @@ def test_small_numbers_are_not_lost_in_float16() -> None:
     """Below 2^-14 float16 has subnormal numbers, multiples of 2^-24: 3.3 of these are stored as 3."""
     found = jax.jit(lambda x: round_to(x, jnp.float16))(jnp.array([3.3 * 2**-24, 1.0005]))
     assert found.tolist() == [3 * 2**-24, 1 + 2**-10]
+
+
+@pytest.mark.parametrize("num_clients", [7, 9])
+def test_the_mean_of_many_rows_is_taken_in_blocks(num_clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """7 rows 0 .. 6 in blocks of 2; with 9 clients, the last row is also the state of two that have none."""
+    monkeypatch.setattr("fedlatest.simulation.client_rows.SUMMED_BYTES", 4)
+    one = ClientState({"x": jnp.zeros(1)})
+    types = row_types(RowStorage(dtype="bfloat16"), one)
+    rows = ClientState({"x": encode(jnp.arange(7, dtype=jnp.bfloat16)[:, None])})
+    mean = mean_of_remembered(rows, types.stored.remembered, one.remembered, num_clients)
+    assert mean["x"].tolist() == [pytest.approx((21 + 6 * (num_clients - 7)) / num_clients)]
 
 
 NARROW_MODEL = Model(lambda key: jax.tree.map(lambda x: x.astype(jnp.bfloat16), MODEL.init(key)), MODEL.apply)
@@ -337,3 +349,23 @@ def test_mapped_arrays_are_those_in_the_file(tmp_path: Path) -> None:
         assert mapped is not None
         assert mapped.dtype == array.dtype
         np.testing.assert_array_equal(mapped, array)
+
+
+@pytest.mark.parametrize(
+    ("clients_at_once", "options"), [(1, {}), (2, {"remembered_dtype": "bfloat16"})], ids=["one at once", "bfloat16"]
+)
+def test_rows_are_replaced_in_place(clients_at_once: int, options: Any) -> None:
+    """30 rows of 64 KiB are 1920 KiB, 960 in 16 bits; what the compiled rounds need temporarily is far less.
+
+    XLA copied all rows to replace one, and on a CPU converted all of them to float32 to replace some of 16 bits.
+    """
+    model = Model(lambda key: {"w": jnp.zeros((2**12, 4))}, lambda params, features: features @ params["w"][:4, :3])
+    spec = ExperimentSpec(FEDERATION, model, fedlaavg(), always(30), 4, rounds=2, **options)
+    engine = Engine([spec], clients_at_once=clients_at_once)
+    [state], [batch] = engine.start(), engine.batches
+    compiled = _advance.lower(
+        engine.data, batch.trials, state, program=engine.program, num_rounds=2, size=1, shared_availability=True
+    ).compile()
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    assert analysis.temp_size_in_bytes < 10 * 2**16

@@ -15,6 +15,8 @@ from fedlatest.algorithms.base import ClientState, Cohort, Parts
 from fedlatest.kernels import rows_native
 from fedlatest.simulation.row_storage import RowTypes, decode, encode, round_to, total_type
 
+SUMMED_BYTES = 64 * 2**20  # of rows that are summed at once
+
 
 def make_rows(one: ClientState, num_rows: int) -> ClientState:
     """Return the rows of clients that all have the same state, given as it is rounded."""
@@ -22,10 +24,16 @@ def make_rows(one: ClientState, num_rows: int) -> ClientState:
 
 
 def read_rows(rows: ClientState, numbers: jax.Array, types: RowTypes) -> ClientState:
-    """Return some clients' states [K, ...]."""
+    """Return some clients' states [K, ...].
+
+    A single row is read as two equal ones. XLA would otherwise read it as a slice in each operation that uses it, also
+    after the row was replaced, and for that copy all rows beforehand.
+    """
+    size = numbers.shape[0]
+    several = jnp.concatenate([numbers, numbers]) if size == 1 else numbers
 
     def read(leaf: jax.Array, stored: Any, computed: Any) -> jax.Array:
-        return decode(leaf[numbers], stored.dtype).astype(computed.dtype)
+        return decode(leaf[several][:size], stored.dtype).astype(computed.dtype)
 
     return jax.tree.map(read, rows, types.stored, types.computed)
 
@@ -106,11 +114,10 @@ def mean_of_remembered(rows: ClientState, stored: Parts, total: Parts, num_clien
     """
 
     def mean(leaf: jax.Array, stored: Any, total: Any) -> jax.Array:
-        values, dtype = decode(leaf, stored.dtype), total.dtype
-        if leaf.shape[0] == num_clients:
-            return jnp.mean(values, axis=0, dtype=dtype)
-        others = (num_clients - leaf.shape[0]) * values[-1].astype(dtype)
-        return (jnp.sum(values, axis=0, dtype=dtype) + others) / num_clients
+        if leaf.shape[0] == num_clients and leaf.size * leaf.dtype.itemsize <= SUMMED_BYTES:
+            return jnp.mean(decode(leaf, stored.dtype), axis=0, dtype=total.dtype)
+        others = (num_clients - leaf.shape[0]) * decode(leaf[-1], stored.dtype).astype(total.dtype)
+        return (_sum_in_blocks(leaf, stored.dtype, total.dtype) + others) / num_clients
 
     return jax.tree.map(mean, rows.remembered, stored, total)
 
@@ -140,6 +147,21 @@ def sum_rows(tree: Any) -> Any:
 def strongly_typed(tree: Any) -> Any:
     """Return the leaves as arrays whose types do not depend on what they are combined with."""
     return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, jnp.result_type(leaf)), tree)
+
+
+def _sum_in_blocks(leaf: jax.Array, stored: Any, dtype: Any) -> jax.Array:
+    """Return the sum of many rows in a wide type; XLA would convert or rearrange all of them at once in new memory."""
+
+    def add_block(first: Any, size: int, total: jax.Array) -> jax.Array:
+        block = lax.dynamic_slice_in_dim(leaf, first, size)
+        return total + jnp.sum(decode(block, stored), axis=0, dtype=dtype)
+
+    num_rows, row_bytes = leaf.shape[0], max(1, leaf.size // leaf.shape[0] * leaf.dtype.itemsize)
+    size = min(num_rows, max(1, SUMMED_BYTES // row_bytes))
+    whole, rest = divmod(num_rows, size)
+    total = jnp.zeros(leaf.shape[1:], dtype)
+    total = lax.fori_loop(0, whole, lambda number, total: add_block(number * size, size, total), total)
+    return add_block(whole * size, rest, total) if rest else total
 
 
 def _is_rounded(stored: Any, computed: Any) -> bool:
