@@ -73,6 +73,7 @@ def _name(kernel: Kernel) -> str | None:
 
 
 _REGISTRATION = Lock()
+_REGISTERED: set[str] = set()
 
 
 @cache
@@ -86,7 +87,10 @@ def _register(kernel: Kernel) -> str | None:
         )
         return None
     for handler, function in handlers.items():
-        jax.ffi.register_ffi_target(f"{name}_{handler}", jax.ffi.pycapsule(function), platform="cpu")
+        target = f"{name}_{handler}"
+        if target not in _REGISTERED:  # equal kernels have equal names
+            jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu")
+            _REGISTERED.add(target)
     return name
 
 
