@@ -20,7 +20,7 @@ from fedlatest.simulation.compile_ahead import Compilation, CompileAhead
 from tests.problems import small_federation
 from tests.simulation.test_together import NIGHT, spec
 
-OWN = {f"jit({name})" for name in ("_initial_model", "_start", "_advance", "_score", "_average_error")}
+OWN = {f"jit({name})" for name in ("initial_model", "_start", "_advance", "_score", "_average_error")}
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
