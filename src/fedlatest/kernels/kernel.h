@@ -1,5 +1,6 @@
 /* What all kernels share: SIMD vectors, the interface to XLA, and loops on XLA's threads. */
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -171,10 +172,8 @@ static inline XLA_FFI_Error *for_each(XLA_FFI_CallFrame *frame, int64_t items, s
   }
   int complete = take_part(loop);
   if (!complete) atomic_store(&loop->next, items); /* no thread takes another item */
-  while (complete && atomic_load(&loop->done) < items) { /* other threads finish their last items */
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+  for (int64_t turns = 0; complete && atomic_load(&loop->done) < items; turns++) { /* others finish their last items */
+    if (turns > 10000) sched_yield(); /* there are more threads than cores */
   }
   XLA_FFI_Error *error = complete ? NULL : out_of_memory(frame);
   release(loop);
