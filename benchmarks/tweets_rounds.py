@@ -50,9 +50,10 @@ def measure(case: str, data: Path | None, repeats: int) -> dict[str, Any]:
         native.is_usable, pallas.is_usable = lambda *_: False, lambda *_: False
     federation = tweets(data) if data else workloads.texts(CLIENTS)
     assert federation.table is not None, "texts have a table of word vectors"
+    model = lstm(num_features=federation.table.shape[1])
     spec = ExperimentSpec(
         federation,
-        lstm(num_features=federation.table.shape[1]),
+        model if case == "kernel" else model._replace(native_training=None),
         fedlaavg(),
         always(federation.num_clients),
         cohort_size=COHORT,

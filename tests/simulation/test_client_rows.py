@@ -28,10 +28,10 @@ from fedlatest.algorithms.base import Algorithm, ClientState, Cohort
 from fedlatest.runs.array_files import ArrayFile, save_arrays
 from fedlatest.simulation import Engine, ExperimentSpec, checkpoints
 from fedlatest.simulation.client_rows import make_rows, mean_of_remembered, read_rows, replace_rows
-from fedlatest.simulation.engine import _advance
 from fedlatest.simulation.experiment_spec import clients_that_fit
 from fedlatest.simulation.memory_needs import MemoryRoom
 from fedlatest.simulation.row_storage import RowSlots, RowStorage, encode, find_rows, no_slots, round_to, row_types
+from fedlatest.simulation.trial_programs import advance
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(30, seed=3)
@@ -363,7 +363,7 @@ def test_rows_are_replaced_in_place(clients_at_once: int, options: Any) -> None:
     spec = ExperimentSpec(FEDERATION, model, fedlaavg(), always(30), 4, rounds=2, **options)
     engine = Engine([spec], clients_at_once=clients_at_once)
     [state], [batch] = engine.start(), engine.batches
-    compiled = _advance.lower(
+    compiled = advance.lower(
         engine.data, batch.trials, state, program=engine.program, num_rounds=2, size=1, shared_availability=True
     ).compile()
     analysis = compiled.memory_analysis()

@@ -20,7 +20,7 @@ from fedlatest.simulation.compile_ahead import Compilation, CompileAhead
 from tests.problems import small_federation
 from tests.simulation.test_together import NIGHT, spec
 
-OWN = {f"jit({name})" for name in ("initial_model", "_start", "_advance", "_score", "_average_error")}
+OWN = {f"jit({name})" for name in ("initial_model", "start", "advance", "score", "average_errors")}
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
@@ -63,13 +63,13 @@ def test_later_programs_compile_while_a_batch_runs(compiled: Compiled, tmp_path:
     def on_progress(progress: BatchProgress) -> None:
         if progress.batch == 0 and not waited:
             with compiled.changed:
-                waited.append(compiled.changed.wait_for(lambda: compiled.names.count("jit(_advance)") == 3, timeout=90))
+                waited.append(compiled.changed.wait_for(lambda: compiled.names.count("jit(advance)") == 3, timeout=90))
 
     run_batches(batches, FederationBuilder(load_digits()), [0, 1], on_progress, compile_threads=2)
     assert waited == [True]
     assert compiled.in_main_thread == []
-    once = ["jit(initial_model)", "jit(_score)"]  # these do not depend on the algorithm
-    assert sorted(compiled.names) == sorted(["jit(_advance)", "jit(_start)"] * 3 + once)
+    once = ["jit(initial_model)", "jit(score)"]  # these do not depend on the algorithm
+    assert sorted(compiled.names) == sorted(["jit(advance)", "jit(start)"] * 3 + once)
     for experiment in experiments:
         folder = RunFolder(tmp_path / experiment.name)
         alone = experiment.run(load_digits(), seeds=[0, 1]).metrics
@@ -99,7 +99,7 @@ def test_resumed_runs_on_different_data_find_their_programs(
     compiled.in_main_thread.clear()
     with CompileAhead(2) as ahead:
         ahead.plan(partial(needed_compilations, specs, folders)).wait()
-    assert "jit(_advance)" in compiled.names
+    assert "jit(advance)" in compiled.names
     simulate_together(specs, folders, resume=True)
     assert compiled.in_main_thread == []
     assert all(RunFolder(folder).finished for folder in folders)
@@ -111,8 +111,8 @@ def test_equal_programs_are_compiled_once(compiled: Compiled) -> None:
     with CompileAhead(2) as ahead:
         for each in (*specs, specs[0]):
             ahead.plan(partial(needed_compilations, [each], [Path("nowhere")])).wait()
-    assert compiled.names.count("jit(_advance)") == 2
-    assert compiled.names.count("jit(_score)") == 1
+    assert compiled.names.count("jit(advance)") == 2
+    assert compiled.names.count("jit(score)") == 1
 
 
 def test_an_error_is_left_to_the_call() -> None:

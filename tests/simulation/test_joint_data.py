@@ -11,7 +11,7 @@ import pytest
 from fedlatest import Federation, Result, diurnal, fedavg, fedlaavg, logistic, sequential
 from fedlatest.data.features import Pixels, Words, pixels
 from fedlatest.models import sigmoid_cross_entropy
-from fedlatest.simulation import ExperimentSpec, engine, simulate_spec, simulate_together
+from fedlatest.simulation import ExperimentSpec, simulate_spec, simulate_together, trial_programs
 from fedlatest.simulation.joint_data import join, layout, select
 from fedlatest.simulation.local_training import put_on_device
 from fedlatest.simulation.storage import expand
@@ -71,7 +71,7 @@ def test_texts_of_different_lengths_share_a_program(
 
 
 def num_programs() -> int:
-    jitted: Any = engine._advance
+    jitted: Any = trial_programs.advance
     return int(jitted._cache_size())
 
 
@@ -84,7 +84,7 @@ def test_algorithms_share_the_evaluation() -> None:
         )
         for algorithm in (fedlaavg(), fedavg())
     ]
-    jitted: Any = engine._score
+    jitted: Any = trial_programs.score
     simulate_spec(specs[0])
     count = jitted._cache_size()
     simulate_spec(specs[1])

@@ -1,12 +1,12 @@
 """The compiled simulator: trials that share a program, run side by side, a block of rounds per call.
 
-All programs are compiled by the module-level `jax.jit` functions below, whose static arguments are compared by value:
-an engine with equal shapes and functions compiles nothing, and a later process finds the program on disk.
+All programs are compiled by the functions in `trial_programs.py`: an engine with equal shapes and functions compiles
+nothing, and a later process finds the program on disk.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,41 +15,32 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.algorithms.base import ClientState
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
+from fedlatest.simulation import trial_programs
 from fedlatest.simulation.checkpoints import named_parts, restore_states
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.compile_ahead import Compilation
-from fedlatest.simulation.evaluation import Score, evaluate
+from fedlatest.simulation.evaluation import Score
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.host_rows import HostRows
-from fedlatest.simulation.joint_data import join, select
+from fedlatest.simulation.joint_data import join
 from fedlatest.simulation.local_training import DeviceData, put_on_device
 from fedlatest.simulation.memory import nbytes
 from fedlatest.simulation.memory_needs import MemoryNeeds, RunSize, memory_room
 from fedlatest.simulation.rounds import (
     INVALID_COHORT,
     MODEL_NOT_FINITE,
-    Program,
     Record,
-    Selection,
     State,
     Trial,
-    average_error,
     client_types,
-    finish_round,
-    initial_client,
     initial_state,
-    note_final_model,
-    run_block,
-    select_cohort,
 )
-from fedlatest.simulation.row_storage import RowStorage, encode
+from fedlatest.simulation.row_storage import RowStorage
 from fedlatest.simulation.storage import compact
-from fedlatest.streams import Purpose, bits
 
 MOST_AVERAGED_BYTES = 4 * 2**30  # of rows in host memory or on disk that are averaged at every evaluation
 WITHOUT_OPTIONS = "use fewer clients, fewer seeds or a smaller model"
@@ -130,12 +121,12 @@ class Engine:
         return [self._start_batch(batch) for batch in self.batches]
 
     def _start_batch(self, batch: TrialBatch) -> State:
-        models = [initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
+        models = [trial_programs.initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
         storage = self.program.storage
-        state = _start(models, program=self.program, num_clients=self.num_clients)
+        state = trial_programs.start(models, program=self.program, num_clients=self.num_clients)
         if storage.on_device:
             return state
-        clients = _start_clients(models, program=self.program)
+        clients = trial_programs.start_clients(models, program=self.program)
         types = client_types(self.program, models[0]).stored
         rows = HostRows(clients, types, rows=storage.rows, num_clients=self.num_clients, capacity=storage.capacity)
         return state._replace(clients=rows)
@@ -166,7 +157,8 @@ class Engine:
             ) from error
 
     def _run_rounds(self, batch: TrialBatch, state: State, num_rounds: int) -> tuple[State, Record]:
-        advance = _advance if self.program.storage.on_device else _advance_from_host
+        on_device = self.program.storage.on_device
+        advance = trial_programs.advance if on_device else trial_programs.advance_from_host
         return advance(
             self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
             shared_availability=batch.shared_availability,
@@ -183,8 +175,9 @@ class Engine:
                 params = state.server.params
                 if len(own) < batch.size:
                     params = jax.tree.map(lambda leaf, own=own: leaf[own], params)
+                samples = self._samples(number)
                 scores.append(
-                    _score(params, *self._samples(number), functions=self._scoring, num_labels=self.num_labels)
+                    trial_programs.score(params, *samples, functions=self._scoring, num_labels=self.num_labels)
                 )
                 trials.append(offset + own)
         position = np.argsort(np.concatenate(trials))
@@ -201,8 +194,8 @@ class Engine:
 
     def _error_of(self, state: State) -> Any:
         if isinstance(state.clients, HostRows):
-            return _host_average_error(state, state.clients)
-        return _average_error(state, program=self.program)
+            return trial_programs.host_average_errors(state, state.clients)
+        return trial_programs.average_errors(state, program=self.program)
 
     def _samples(self, number: int) -> tuple[Any, Any, jax.Array | None]:
         """Return the training samples, the test samples and the table of words of one federation."""
@@ -240,20 +233,24 @@ class Engine:
         parts = [data for data, _ in self._parts]
         data, states = jax.eval_shape(join, parts), jax.eval_shape(self.start)
         scoring = {"functions": self._scoring, "num_labels": self.num_labels}
-        found = [Compilation(initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})]
+        found = [
+            Compilation(trial_programs.initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})
+        ]
         for batch, state in zip(self.batches, states, strict=True):
             static = {"program": self.program, "size": batch.size, "shared_availability": batch.shared_availability}
             found += [
-                Compilation(_advance, (data, batch.trials, state), {**static, "num_rounds": length})
+                Compilation(trial_programs.advance, (data, batch.trials, state), {**static, "num_rounds": length})
                 for length in block_lengths
             ]
             for number, own in _trials_by_federation(batch):
                 params = _with_length(len(own), state.server.params)
-                found.append(Compilation(_score, (params, *self._samples(number)), scoring))
+                found.append(Compilation(trial_programs.score, (params, *self._samples(number)), scoring))
             models = [_with_length(None, state.server.params)] * batch.size
-            found.append(Compilation(_start, (models,), {"program": self.program, "num_clients": self.num_clients}))
+            found.append(
+                Compilation(trial_programs.start, (models,), {"program": self.program, "num_clients": self.num_clients})
+            )
             if state.total:
-                found.append(Compilation(_average_error, (state,), {"program": self.program}))
+                found.append(Compilation(trial_programs.average_errors, (state,), {"program": self.program}))
         return found
 
     @property
@@ -330,181 +327,6 @@ class Engine:
     def params(self, states: Sequence[State]) -> Any:
         """Return the models of all trials as NumPy arrays [trials, ...]."""
         return fetch([state.server.params for state in states])
-
-
-@partial(jax.jit, static_argnames="init")
-def initial_model(seed: jax.Array, *, init: ByValue) -> Any:
-    """Return the initial model of a seed."""
-    return init.value(initial_key(seed))
-
-
-def initial_key(seed: jax.Array) -> jax.Array:
-    """Return the random key of a seed's initial model."""
-    return jax.random.key(bits(seed, Purpose.INITIAL_MODEL))
-
-
-@partial(jax.jit, static_argnames=("program", "num_clients"))
-def _start(models: list[Any], *, program: Program, num_clients: int) -> State:
-    return start_trials(models, program=program, num_clients=num_clients)
-
-
-def start_trials(models: list[Any], *, program: Program, num_clients: int) -> State:
-    """Return the states [trials, ...] before round 0 of trials with these initial models; not compiled."""
-    return jax.vmap(lambda params: initial_state(program, params, num_clients))(_stacked(models))
-
-
-@partial(jax.jit, static_argnames="program")
-def _start_clients(models: list[Any], *, program: Program) -> ClientState:
-    """Return the state of a client before its first round, for each trial."""
-    algorithm, storage = program.algorithm, program.storage
-    states = jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
-    return jax.tree.map(encode, states)
-
-
-def _stacked(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-@partial(
-    jax.jit,
-    static_argnames=("program", "num_rounds", "size", "shared_availability"),
-    donate_argnames="state",
-)
-def _advance(
-    data: DeviceData,
-    trials: Trial,
-    state: State,
-    *,
-    program: Program,
-    num_rounds: int,
-    size: int,
-    shared_availability: bool,
-) -> tuple[State, Record]:
-    return advance_trials(
-        data, trials, state, program=program, num_rounds=num_rounds, size=size, shared_availability=shared_availability
-    )
-
-
-def advance_trials(
-    data: DeviceData,
-    trials: Trial,
-    state: State,
-    *,
-    program: Program,
-    num_rounds: int,
-    size: int,
-    shared_availability: bool,
-) -> tuple[State, Record]:
-    """Run a block of rounds for the trials of a batch; not compiled.
-
-    Args:
-        data: The samples of all federations.
-        trials: What the trials differ in.
-        state: Their states, [trials, ...].
-        program: What the rounds are specialised to.
-        num_rounds: The number of rounds.
-        size: The number of trials.
-        shared_availability: Whether all trials have the same availability.
-    """
-
-    def block(trial: Trial, state: State) -> tuple[State, Record]:
-        own = select(data, trial.federation)
-        after, (record, _) = run_block(program, own, trial, state, length=num_rounds)
-        return note_final_model(after), record
-
-    return _for_each_trial(block, trials, state, size=size, shared_availability=shared_availability)
-
-
-def _advance_from_host(
-    data: DeviceData, trials: Trial, state: State, *, num_rounds: int, **static: Any
-) -> tuple[State, Record]:
-    """Run rounds whose rows are not on the device: select, fetch the rows of the cohort, train, store them."""
-    rows, records = state.clients, []
-    for _ in range(num_rounds):
-        state = state._replace(clients=ClientState())
-        selection = _select(data, trials, state, **static)
-        cohort = jax.device_get(selection.cohort)
-        state, record = _finish(data, trials, state._replace(clients=rows.read(cohort)), selection, **static)
-        rows.write(cohort, jax.device_get(state.clients))
-        records.append(record)
-    joined = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *jax.device_get(records))
-    return _note_final_models(state._replace(clients=ClientState()))._replace(clients=rows), joined
-
-
-@partial(jax.jit, static_argnames=("program", "size", "shared_availability"))
-def _select(
-    data: DeviceData, trials: Trial, state: State, *, program: Program, size: int, shared_availability: bool
-) -> Selection:
-    def choose(trial: Trial, state: State) -> Selection:
-        return select_cohort(program, select(data, trial.federation), trial, state)
-
-    return _for_each_trial(choose, trials, state, size=size, shared_availability=shared_availability)
-
-
-@partial(jax.jit, static_argnames=("program", "size", "shared_availability"), donate_argnames="state")
-def _finish(
-    data: DeviceData,
-    trials: Trial,
-    state: State,
-    selection: Selection,
-    *,
-    program: Program,
-    size: int,
-    shared_availability: bool,
-) -> tuple[State, Record]:
-    def finish(trial: Trial, state: State, selection: Selection) -> tuple[State, Record]:
-        return finish_round(program, select(data, trial.federation), trial, state, selection)
-
-    return _for_each_trial(finish, trials, state, selection, size=size, shared_availability=shared_availability)
-
-
-def _for_each_trial(
-    function: Callable[..., Any], trials: Trial, *trees: Any, size: int, shared_availability: bool
-) -> Any:
-    """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
-    if size > 1:
-        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0])
-        return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
-    # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
-    outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))
-    return jax.tree.map(lambda leaf: leaf[None], outcome)
-
-
-_note_final_models = jax.jit(jax.vmap(note_final_model))
-
-
-@partial(jax.jit, static_argnames=("functions", "num_labels"))
-def _score(
-    params: Any, train: Any, test: Any, table: jax.Array | None, *, functions: ByValue, num_labels: int
-) -> tuple[Score, Score]:
-    """Return the scores of models [trials, ...] on training and test samples; one program serves all algorithms."""
-    apply, loss = functions.value
-
-    def score(params: Any) -> tuple[Score, Score]:
-        on = partial(evaluate, apply, loss, params, table=table)
-        return on(*train), on(*test, num_labels=num_labels)
-
-    return jax.vmap(score)(params)
-
-
-@partial(jax.jit, static_argnames="program")
-def _average_error(state: State, *, program: Program) -> jax.Array:
-    def error(state: State) -> jax.Array:
-        return average_error(state, client_types(program, state.server.params).stored.remembered)
-
-    return jax.vmap(error)(state)
-
-
-def _host_average_error(state: State, rows: HostRows) -> np.ndarray[Any, Any]:
-    """Return what `average_error` returns, for each trial, where the rows are not on the device."""
-    num_clients = state.last_round.shape[1]
-    squared = [
-        np.sum((np.asarray(total, np.float64) / num_clients - mean).reshape(len(mean), -1) ** 2, axis=1)
-        for total, mean in zip(
-            jax.tree.leaves(state.total), jax.tree.leaves(rows.mean_of_remembered()), strict=True
-        )
-    ]  # fmt: skip
-    return np.sqrt(np.sum(squared, axis=0)).astype(np.float32)
 
 
 _ON_DEVICE: WeakKeyDictionary[Federation, tuple[DeviceData, Any]] = WeakKeyDictionary()

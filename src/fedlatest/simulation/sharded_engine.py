@@ -21,7 +21,7 @@ from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation.checkpoints import ArrayPart
 from fedlatest.simulation.compile_ahead import Compilation
-from fedlatest.simulation.engine import Engine, Measured, TrialBatch, advance_trials, fetch, initial_model, start_trials
+from fedlatest.simulation.engine import Engine, Measured, TrialBatch, fetch
 from fedlatest.simulation.evaluation import Score, tally
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.local_training import DeviceData
@@ -42,6 +42,7 @@ from fedlatest.simulation.sharding import (
     shard_data,
     sum_over_devices,
 )
+from fedlatest.simulation.trial_programs import advance_trials, initial_model, start_trials
 from fedlatest.trees import checked, named_leaves
 
 STATE_SPECS: Any = State(*[REPLICATED] * len(State._fields))._replace(clients=DIVIDED_ROWS)  # type: ignore[arg-type]
@@ -239,20 +240,10 @@ def _start(models: list[Any], *, program: Program, num_clients: int, mesh: Mesh)
     static_argnames=("program", "num_rounds", "size", "shared_availability", "mesh"),
     donate_argnames="state",
 )
-def _advance(
-    data: DeviceData,
-    trials: Trial,
-    state: State,
-    *,
-    program: Program,
-    num_rounds: int,
-    size: int,
-    shared_availability: bool,
-    mesh: Mesh,
-) -> tuple[State, Record]:
-    advance = partial(
-        advance_trials, program=program, num_rounds=num_rounds, size=size, shared_availability=shared_availability
-    )
+def _advance(data: DeviceData, trials: Trial, state: State, *, mesh: Mesh, **static: Any) -> tuple[State, Record]:
+    def advance(data: DeviceData, trials: Trial, state: State) -> tuple[State, Record]:
+        return advance_trials(data, trials, state, **static)
+
     specs = (DATA_SPECS, REPLICATED, STATE_SPECS)
     return on_each_device(advance, mesh, in_specs=specs, out_specs=(STATE_SPECS, REPLICATED))(data, trials, state)
 
