@@ -11,7 +11,8 @@ from fedlatest import Algorithm, Federation
 from fedlatest.algorithms import ALGORITHMS, sequential
 from fedlatest.availability import Availability
 from fedlatest.simulation import Engine, ExperimentSpec
-from fedlatest.simulation.rounds import Record, State, average_error
+from fedlatest.simulation.program import Record, State
+from fedlatest.simulation.rounds import average_error
 from tests.problems import MODEL, coins, days, flat, small_federation
 from tests.reference import REFERENCES, FedAvg, FedLaAvg, Scaffold
 

@@ -29,7 +29,7 @@ from fedlatest import (
 from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
 from fedlatest.availability import Availability
 from fedlatest.simulation import Engine, ExperimentSpec
-from fedlatest.simulation.rounds import State
+from fedlatest.simulation.program import State
 from tests.problems import MODEL, coins, days, flat, small_federation
 from tests.reference import batches, gradient
 

@@ -35,7 +35,8 @@ from fedlatest.algorithms.base import (
     subtract,
 )
 from fedlatest.simulation import Engine, ExperimentSpec
-from fedlatest.simulation.rounds import State, run_block
+from fedlatest.simulation.program import State
+from fedlatest.simulation.rounds import run_block
 from tests.problems import MODEL, coins, flat, small_federation
 
 FEDERATION = small_federation(8, seed=1)

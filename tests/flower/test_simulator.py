@@ -20,8 +20,9 @@ from fedlatest.flower.outstanding_messages import OutstandingMessages
 from fedlatest.flower.round_loop import RoundLoop
 from fedlatest.flower.round_outcome import EventLog
 from fedlatest.models import softmax_cross_entropy
-from fedlatest.simulation.local_training import batch_rows, put_on_device, train_locally
-from fedlatest.simulation.trial_programs import initial_key
+from fedlatest.simulation.device_data import put_on_device
+from fedlatest.simulation.local_training import batch_rows, train_locally
+from fedlatest.simulation.rounds import initial_key
 
 CLIENTS, ROUNDS, STEPS, BATCH, RATE, SEED, COHORT = 6, 16, 3, 4, 0.05, 3, 2
 HERE = (np.arange(ROUNDS)[:, None] // 3 + np.arange(CLIENTS)) % 2 == 0  # two groups take turns,

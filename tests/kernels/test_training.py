@@ -18,7 +18,8 @@ from fedlatest.data.features import Pixels, Words
 from fedlatest.kernels import dense_pallas, lstm_training_pallas, native_library
 from fedlatest.models import Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.models.native_training import LocalSteps, Samples
-from fedlatest.simulation.local_training import DeviceData, train_locally
+from fedlatest.simulation.device_data import DeviceData
+from fedlatest.simulation.local_training import train_locally
 from tests.kernels.recurrence_backends import needs_compiler
 
 pytestmark = needs_compiler

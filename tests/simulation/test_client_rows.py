@@ -30,8 +30,8 @@ from fedlatest.simulation import Engine, ExperimentSpec, checkpoints
 from fedlatest.simulation.client_rows import make_rows, mean_of_remembered, read_rows, replace_rows
 from fedlatest.simulation.experiment_spec import clients_that_fit
 from fedlatest.simulation.memory_needs import MemoryRoom
+from fedlatest.simulation.rounds import advance
 from fedlatest.simulation.row_storage import RowSlots, RowStorage, encode, find_rows, no_slots, round_to, row_types
-from fedlatest.simulation.trial_programs import advance
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(30, seed=3)

@@ -11,10 +11,9 @@ import pytest
 from fedlatest import Federation, Result, diurnal, fedavg, fedlaavg, logistic, sequential
 from fedlatest.data.features import Pixels, Words, pixels
 from fedlatest.models import sigmoid_cross_entropy
-from fedlatest.simulation import ExperimentSpec, simulate_spec, simulate_together, trial_programs
+from fedlatest.simulation import ExperimentSpec, rounds, simulate_spec, simulate_together
+from fedlatest.simulation.device_data import expand, put_on_device
 from fedlatest.simulation.joint_data import join, layout, select
-from fedlatest.simulation.local_training import put_on_device
-from fedlatest.simulation.storage import expand
 from tests.problems import small_federation
 from tests.simulation.test_texts import MODEL, NUM_CLIENTS, small_texts
 
@@ -71,7 +70,7 @@ def test_texts_of_different_lengths_share_a_program(
 
 
 def num_programs() -> int:
-    jitted: Any = trial_programs.advance
+    jitted: Any = rounds.advance
     return int(jitted._cache_size())
 
 
@@ -84,7 +83,7 @@ def test_algorithms_share_the_evaluation() -> None:
         )
         for algorithm in (fedlaavg(), fedavg())
     ]
-    jitted: Any = trial_programs.score
+    jitted: Any = rounds.score
     simulate_spec(specs[0])
     count = jitted._cache_size()
     simulate_spec(specs[1])

@@ -15,7 +15,7 @@ import pytest
 
 from fedlatest import Algorithm, Result, always, fedavg, fedlaavg, fedprox, logistic, simulate
 from fedlatest.identity import ByValue, describe, value_key
-from fedlatest.simulation import ExperimentSpec, trial_programs
+from fedlatest.simulation import ExperimentSpec, rounds
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from tests.problems import small_federation
 
@@ -39,7 +39,7 @@ def scaled(factor: Any) -> Algorithm:
 
 def num_programs() -> int:
     """Return how many programs of a block of rounds this process has compiled."""
-    jitted: Any = trial_programs.advance
+    jitted: Any = rounds.advance
     return int(jitted._cache_size())
 
 

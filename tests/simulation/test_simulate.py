@@ -33,7 +33,7 @@ from fedlatest import (
     simulate,
 )
 from fedlatest.simulation import Engine, ExperimentSpec
-from fedlatest.simulation.rounds import State
+from fedlatest.simulation.program import State
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(8, seed=1)

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlatest.simulation import ExperimentSpec
-from fedlatest.simulation.local_training import batch_rows, put_on_device
-from fedlatest.simulation.storage import expand
+from fedlatest.simulation.device_data import expand, put_on_device
+from fedlatest.simulation.local_training import batch_rows
 from fedlatest.streams import Purpose, bits
 from fedlatest.theory import Problem
 

@@ -13,7 +13,7 @@ from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import alternating
 from fedlatest.errors import ConfigError
 from fedlatest.simulation.iterates import equal_clients, observe_params, observe_rounds
-from fedlatest.simulation.rounds import Program, Trial, initial_state
+from fedlatest.simulation.program import Program, Trial, initial_state
 from fedlatest.theory import Example1
 
 MAX_ROUNDS = 10**6

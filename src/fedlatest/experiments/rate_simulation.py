@@ -23,9 +23,9 @@ import numpy.typing as npt
 from fedlatest.algorithms import fedlaavg
 from fedlatest.availability import diurnal
 from fedlatest.errors import ConfigError
+from fedlatest.simulation.device_data import DeviceData
 from fedlatest.simulation.iterates import equal_clients, observe_rounds
-from fedlatest.simulation.local_training import DeviceData
-from fedlatest.simulation.rounds import Program, State, Trial, initial_state
+from fedlatest.simulation.program import Program, State, Trial, initial_state
 from fedlatest.theory import Bound, Problem, needed_rounds, staleness_bound, step_size, theorem3
 
 Kind = Literal["logcosh", "quadratic"]

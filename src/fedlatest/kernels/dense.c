@@ -33,19 +33,10 @@ typedef struct {
   float *weight, *bias; /* [outputs, PADDED(inputs)], [outputs] */
 } Layer;
 
-/* exp(x) = 2^k exp(r), where x = k ln 2 + r. For x <= 0, as softmax needs it. */
+/* exp(x) for x <= 0, as softmax needs it. */
 static inline float fast_exp(float x) {
-  float y = x < -87.0f ? -87.0f : x; /* comparisons with NaN are false, so NaN is preserved */
-  union { float value; uint32_t bits; } s, rounded = {y * 1.44269504f + 12582912.0f}; /* its lowest bits are k */
-  s.bits = (rounded.bits + 127) << 23;
-  float k = rounded.value - 12582912.0f;
-  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 as a sum of two numbers */
-  float q = 1.0f / 720.0f + r * (1.0f / 5040.0f);
-  q = 1.0f / 120.0f + r * q;
-  q = 1.0f / 24.0f + r * q;
-  q = 1.0f / 6.0f + r * q;
-  q = 0.5f + r * q;
-  return s.value + s.value * (r + r * r * q);
+  const Exponential e = split_exponential(x < -87.0f ? -87.0f : x); /* comparisons with NaN are false */
+  return e.s + e.s * e.q;
 }
 
 static INLINE float sum_of(Lanes lanes) {
@@ -151,30 +142,22 @@ static inline void backward_hidden(Scratch *restrict scratch) {
 typedef struct {
   const float *start[4], *offset[4]; /* bias and weight of each layer; the offsets may be NULL */
   const Feature *features;
-  int64_t num_samples, num_steps;
-  const int32_t *labels, *rows; /* [samples], [steps, BATCH] */
-  const float *rates, *pulls;   /* [steps] */
+  int64_t num_samples;
+  const int32_t *labels; /* [samples] */
+  Steps steps;
 } Client;
 
 static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
+  static const int RANKS[4] = {1, 2, 1, 2};
   const XLA_FFI_Buffer *like = result_buffer(frame, 0);
   const int has_offset = frame->args.size > 2 * LAYERS + 5, tail = (has_offset ? 4 : 2) * LAYERS;
-  Client client = {.offset = {NULL}};
-  for (int part = 0; part < 2 * LAYERS; part++) { /* even: bias, odd: weight */
-    const int rank = 1 + part % 2;
-    client.start[part] = entry(frame, part, rank, like, 1, number);
-    if (has_offset) client.offset[part] = entry(frame, 2 * LAYERS + part, rank, like, 1, number);
-  }
   const XLA_FFI_Buffer *samples = argument_buffer(frame, tail);
-  client.num_samples = samples->dims[samples->rank - 2];
+  Client client = {.num_samples = samples->dims[samples->rank - 2]};
+  read_model(frame, 2 * LAYERS, RANKS, has_offset, client.start, client.offset, like, 1, number);
   const int64_t part = entry_of(samples, 2, like, 1, number);
   client.features = (const Feature *)samples->data + part * client.num_samples * INPUTS;
   client.labels = entry(frame, tail + 1, 1, like, 1, number);
-  const XLA_FFI_Buffer *rows = argument_buffer(frame, tail + 2);
-  client.num_steps = rows->dims[rows->rank - 2];
-  client.rows = entry(frame, tail + 2, 2, like, 1, number);
-  client.rates = entry(frame, tail + 3, 1, like, 1, number);
-  client.pulls = entry(frame, tail + 4, 1, like, 1, number);
+  client.steps = read_steps(frame, tail + 2, like, 1, number);
   return client;
 }
 
@@ -205,8 +188,8 @@ static void train_client(const void *context, int64_t number, void *memory) {
   }
   Layer *last = &layers[LAYERS - 1];
   const float *last_inputs = HIDDEN ? scratch->hidden[0] : scratch->x[0];
-  for (int64_t step = 0; step < client.num_steps; step++) {
-    const int32_t *batch = client.rows + step * BATCH;
+  for (int64_t step = 0; step < client.steps.count; step++) {
+    const int32_t *batch = client.steps.rows + step * BATCH;
     read_batch(scratch->x, client.features, client.num_samples, batch);
     if (HIDDEN) {
       forward(scratch->hidden[0], HIDDEN_ROW, &layers[0], scratch->x[0], PADDED(INPUTS), HIDDEN);
@@ -216,9 +199,9 @@ static void train_client(const void *context, int64_t number, void *memory) {
     forward(scratch->dz[0], PADDED(OUTPUTS), last, last_inputs, LAST_ROW, OUTPUTS);
     for (int s = 0; s < BATCH; s++)
       cross_entropy_gradient(scratch->dz[s], client.labels[within(batch[s], client.num_samples)],
-                             client.rates[step] / BATCH);
+                             client.steps.rates[step] / BATCH);
     if (HIDDEN) backward_hidden(scratch);
-    for (int l = 0; l < LAYERS; l++) shift_layer(&layers[l], &client, l, client.pulls[step]);
+    for (int l = 0; l < LAYERS; l++) shift_layer(&layers[l], &client, l, client.steps.pulls[step]);
     update(last, scratch->dz[0], PADDED(OUTPUTS), last_inputs, LAST_ROW, OUTPUTS);
     if (HIDDEN) update(&layers[0], scratch->dhidden[0], HIDDEN_ROW, scratch->x[0], PADDED(INPUTS), HIDDEN);
   }

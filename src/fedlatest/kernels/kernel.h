@@ -88,6 +88,54 @@ static inline int64_t within(int64_t row, int64_t num_rows) {
   return row < 0 ? 0 : row < num_rows ? row : num_rows - 1;
 }
 
+/* ---- Arithmetic ---- */
+
+/* exp(y) = s (1 + q) with s = 2^k and q = exp(r) - 1, where y = k ln 2 + r. For |y| <= 87; NaN is preserved. */
+typedef struct {
+  float s, q;
+} Exponential;
+
+static INLINE Exponential split_exponential(float y) {
+  union { float value; uint32_t bits; } s, rounded = {y * 1.44269504f + 12582912.0f}; /* its lowest bits are k */
+  s.bits = (rounded.bits + 127) << 23;
+  float k = rounded.value - 12582912.0f;
+  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 as a sum of two numbers */
+  float q = 1.0f / 720.0f + r * (1.0f / 5040.0f);
+  q = 1.0f / 120.0f + r * q;
+  q = 1.0f / 24.0f + r * q;
+  q = 1.0f / 6.0f + r * q;
+  q = 0.5f + r * q;
+  return (Exponential){s.value, r + r * r * q};
+}
+
+/* ---- Local training ---- */
+
+/* The steps of one client. */
+typedef struct {
+  int64_t count;
+  const int32_t *rows;        /* [count, batch] the samples of each step */
+  const float *rates, *pulls; /* [count] */
+} Steps;
+
+/* Reads the steps from the arguments rows, rates and pulls, the first of which has the given number. */
+static inline Steps read_steps(const XLA_FFI_CallFrame *frame, int number, const XLA_FFI_Buffer *result,
+                               int result_rank, int64_t item) {
+  const XLA_FFI_Buffer *rows = argument_buffer(frame, number);
+  return (Steps){rows->dims[rows->rank - 2], entry(frame, number, 2, result, result_rank, item),
+                 entry(frame, number + 1, 1, result, result_rank, item),
+                 entry(frame, number + 2, 1, result, result_rank, item)};
+}
+
+/* Reads where the parts of a model start, and their offsets from the arguments after them; NULL if there are none. */
+static inline void read_model(const XLA_FFI_CallFrame *frame, int parts, const int *ranks, int has_offset,
+                              const float **start, const float **offset, const XLA_FFI_Buffer *result,
+                              int result_rank, int64_t item) {
+  for (int part = 0; part < parts; part++) {
+    start[part] = entry(frame, part, ranks[part], result, result_rank, item);
+    offset[part] = has_offset ? entry(frame, parts + part, ranks[part], result, result_rank, item) : NULL;
+  }
+}
+
 /* x -= pull * (x - start) + offset, where offset may be NULL: the parts of a local step besides the gradient. */
 static inline void shift(float *restrict x, const float *restrict start, const float *restrict offset, float pull,
                          int64_t size) {

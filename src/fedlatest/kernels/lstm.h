@@ -22,22 +22,13 @@ typedef struct {
   float *input, *hidden, *bias;
 } Gradient;
 
-/* tanh(x) = e / (e + 2) with e = exp(2x) - 1 = s q + (s - 1), where 2x = k ln 2 + r, s = 2^k and q = exp(r) - 1. */
+/* tanh(x) = e / (e + 2) with e = exp(2x) - 1 = s q + (s - 1). */
 static inline float fast_tanh(float x) {
   float y = 2.0f * x;
   y = y > 20.0f ? 20.0f : y; /* comparisons with NaN are false, so NaN is preserved */
   y = y < -20.0f ? -20.0f : y;
-  union { float value; uint32_t bits; } s, rounded = {y * 1.44269504f + 12582912.0f}; /* its lowest bits are k */
-  s.bits = (rounded.bits + 127) << 23;
-  float k = rounded.value - 12582912.0f;
-  float r = (y - k * 0.693359375f) + k * 2.12194440e-4f; /* ln 2 as a sum of two numbers */
-  float q = 1.0f / 720.0f + r * (1.0f / 5040.0f);
-  q = 1.0f / 120.0f + r * q;
-  q = 1.0f / 24.0f + r * q;
-  q = 1.0f / 6.0f + r * q;
-  q = 0.5f + r * q;
-  q = r + r * r * q;
-  float e = s.value * q + (s.value - 1.0f);
+  const Exponential exponential = split_exponential(y);
+  float e = exponential.s * exponential.q + (exponential.s - 1.0f);
   return e / (e + 2.0f);
 }
 

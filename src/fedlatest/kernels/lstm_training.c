@@ -42,33 +42,25 @@ typedef struct {
 
 /* What one client trains with. */
 typedef struct {
-  const float *start[PARTS_OF_MODEL], *offset[PARTS_OF_MODEL];
-  const Word *ids;                        /* [samples, WORDS] */
-  const int32_t *lengths, *labels, *rows; /* [samples], [samples], [steps, BATCH] */
-  const float *table, *rates, *pulls;     /* [words, INPUTS], [steps], [steps] */
-  int64_t num_samples, num_words, num_steps;
+  const float *start[PARTS_OF_MODEL], *offset[PARTS_OF_MODEL]; /* the offsets may be NULL */
+  const Word *ids;                                             /* [samples, WORDS] */
+  const int32_t *lengths, *labels;                             /* [samples] */
+  const float *table;                                          /* [words, INPUTS] */
+  int64_t num_samples, num_words;
+  Steps steps;
 } Client;
 
 static Client read_client(const XLA_FFI_CallFrame *frame, int64_t number) {
   const XLA_FFI_Buffer *like = result_buffer(frame, 1); /* a vector, with the axes of the batch before it */
   const int has_offset = frame->args.size > PARTS_OF_MODEL + 7, tail = (has_offset ? 2 : 1) * PARTS_OF_MODEL;
-  Client client = {.offset = {NULL}};
-  for (int part = 0; part < PARTS_OF_MODEL; part++) {
-    client.start[part] = entry(frame, part, PART_RANKS[part], like, 1, number);
-    if (has_offset) client.offset[part] = entry(frame, PARTS_OF_MODEL + part, PART_RANKS[part], like, 1, number);
-  }
   const XLA_FFI_Buffer *ids = argument_buffer(frame, tail), *table = argument_buffer(frame, tail + 3);
-  client.num_samples = ids->dims[ids->rank - 2];
-  client.num_words = table->dims[table->rank - 2];
+  Client client = {.num_samples = ids->dims[ids->rank - 2], .num_words = table->dims[table->rank - 2]};
+  read_model(frame, PARTS_OF_MODEL, PART_RANKS, has_offset, client.start, client.offset, like, 1, number);
   client.ids = (const Word *)ids->data + entry_of(ids, 2, like, 1, number) * client.num_samples * WORDS;
   client.lengths = entry(frame, tail + 1, 1, like, 1, number);
   client.labels = entry(frame, tail + 2, 1, like, 1, number);
   client.table = entry(frame, tail + 3, 2, like, 1, number);
-  const XLA_FFI_Buffer *rows = argument_buffer(frame, tail + 4);
-  client.num_steps = rows->dims[rows->rank - 2];
-  client.rows = entry(frame, tail + 4, 2, like, 1, number);
-  client.rates = entry(frame, tail + 5, 1, like, 1, number);
-  client.pulls = entry(frame, tail + 6, 1, like, 1, number);
+  client.steps = read_steps(frame, tail + 4, like, 1, number);
   return client;
 }
 
@@ -104,7 +96,7 @@ static void train_client(const void *context, int64_t number, void *memory) {
   for (int64_t part = 0, first = 0; part < PARTS_OF_MODEL; first += PART_SIZES[part++])
     memcpy(model + first, client.start[part], PART_SIZES[part] * sizeof(float));
   for (int layer = 0; layer < 2; layer++) memset(m->h[layer], 0, HIDDEN * sizeof(float)); /* before the first word */
-  for (int64_t step = 0; step < client.num_steps; step++) {
+  for (int64_t step = 0; step < client.steps.count; step++) {
     memset(gradient, 0, sizeof m->gradient);
     for (int k = 0; k < GATES; k++) {
       m->lower_bias[k] = m->model.lower.input_bias[k] + m->model.lower.hidden_bias[k];
@@ -114,12 +106,12 @@ static void train_client(const void *context, int64_t number, void *memory) {
     transpose(m->upper_transposed, 2 * HIDDEN, m->model.upper.input, HIDDEN);
     transpose(m->upper_transposed + HIDDEN, 2 * HIDDEN, m->model.upper.hidden, HIDDEN);
     for (int sample = 0; sample < BATCH; sample++)
-      add_gradient(m, &client, within(client.rows[step * BATCH + sample], client.num_samples), 1.0f / BATCH);
+      add_gradient(m, &client, within(client.steps.rows[step * BATCH + sample], client.num_samples), 1.0f / BATCH);
     memcpy(m->gradient.lower.input_bias, m->gradient.lower.hidden_bias, GATES * sizeof(float));
     memcpy(m->gradient.upper.input_bias, m->gradient.upper.hidden_bias, GATES * sizeof(float));
     for (int64_t part = 0, first = 0; part < PARTS_OF_MODEL; first += PART_SIZES[part++])
-      shift(model + first, client.start[part], client.offset[part], client.pulls[step], PART_SIZES[part]);
-    const float rate = client.rates[step];
+      shift(model + first, client.start[part], client.offset[part], client.steps.pulls[step], PART_SIZES[part]);
+    const float rate = client.steps.rates[step];
     for (size_t j = 0; j < sizeof m->model / sizeof(float); j++) model[j] -= rate * gradient[j];
   }
   for (int64_t part = 0, first = 0; part < PARTS_OF_MODEL; first += PART_SIZES[part++])

@@ -17,7 +17,7 @@ from fedlatest.algorithms.base import NEVER, ClientState
 from fedlatest.errors import RunFolderError
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation.host_rows import HostRows, row_blocks
-from fedlatest.simulation.rounds import State
+from fedlatest.simulation.program import State
 from fedlatest.simulation.row_storage import NO_ROW, RowSlots
 from fedlatest.trees import check_array, named_leaves
 

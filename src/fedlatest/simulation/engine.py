@@ -1,6 +1,6 @@
 """The compiled simulator: trials that share a program, run side by side, a block of rounds per call.
 
-All programs are compiled by the functions in `trial_programs.py`: an engine with equal shapes and functions compiles
+All programs are compiled by the functions in `rounds.py`: an engine with equal shapes and functions compiles
 nothing, and a later process finds the program on disk.
 """
 
@@ -19,18 +19,18 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
-from fedlatest.simulation import trial_programs
+from fedlatest.simulation import rounds
 from fedlatest.simulation.checkpoints import named_parts, restore_states
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.compile_ahead import Compilation
+from fedlatest.simulation.device_data import DeviceData, compact, put_on_device
 from fedlatest.simulation.evaluation import Score
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.host_rows import HostRows
 from fedlatest.simulation.joint_data import join
-from fedlatest.simulation.local_training import DeviceData, put_on_device
 from fedlatest.simulation.memory import nbytes
 from fedlatest.simulation.memory_needs import MemoryNeeds, RunSize, memory_room
-from fedlatest.simulation.rounds import (
+from fedlatest.simulation.program import (
     INVALID_COHORT,
     MODEL_NOT_FINITE,
     Record,
@@ -40,7 +40,6 @@ from fedlatest.simulation.rounds import (
     initial_state,
 )
 from fedlatest.simulation.row_storage import RowStorage
-from fedlatest.simulation.storage import compact
 
 MOST_AVERAGED_BYTES = 4 * 2**30  # of rows in host memory or on disk that are averaged at every evaluation
 WITHOUT_OPTIONS = "use fewer clients, fewer seeds or a smaller model"
@@ -121,12 +120,12 @@ class Engine:
         return [self._start_batch(batch) for batch in self.batches]
 
     def _start_batch(self, batch: TrialBatch) -> State:
-        models = [trial_programs.initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
+        models = [rounds.initial_model(seed, init=self._init) for seed in np.atleast_1d(batch.trials.seed)]
         storage = self.program.storage
-        state = trial_programs.start(models, program=self.program, num_clients=self.num_clients)
+        state = rounds.start(models, program=self.program, num_clients=self.num_clients)
         if storage.on_device:
             return state
-        clients = trial_programs.start_clients(models, program=self.program)
+        clients = rounds.start_clients(models, program=self.program)
         types = client_types(self.program, models[0]).stored
         rows = HostRows(clients, types, rows=storage.rows, num_clients=self.num_clients, capacity=storage.capacity)
         return state._replace(clients=rows)
@@ -158,7 +157,7 @@ class Engine:
 
     def _run_rounds(self, batch: TrialBatch, state: State, num_rounds: int) -> tuple[State, Record]:
         on_device = self.program.storage.on_device
-        advance = trial_programs.advance if on_device else trial_programs.advance_from_host
+        advance = rounds.advance if on_device else rounds.advance_from_host
         return advance(
             self.data, batch.trials, state, program=self.program, num_rounds=num_rounds, size=batch.size,
             shared_availability=batch.shared_availability,
@@ -176,9 +175,7 @@ class Engine:
                 if len(own) < batch.size:
                     params = jax.tree.map(lambda leaf, own=own: leaf[own], params)
                 samples = self._samples(number)
-                scores.append(
-                    trial_programs.score(params, *samples, functions=self._scoring, num_labels=self.num_labels)
-                )
+                scores.append(rounds.score(params, *samples, functions=self._scoring, num_labels=self.num_labels))
                 trials.append(offset + own)
         position = np.argsort(np.concatenate(trials))
         train, test = jax.tree.map(lambda leaf: leaf[position], fetch(scores))
@@ -194,8 +191,8 @@ class Engine:
 
     def _error_of(self, state: State) -> Any:
         if isinstance(state.clients, HostRows):
-            return trial_programs.host_average_errors(state, state.clients)
-        return trial_programs.average_errors(state, program=self.program)
+            return rounds.host_average_errors(state, state.clients)
+        return rounds.average_errors(state, program=self.program)
 
     def _samples(self, number: int) -> tuple[Any, Any, jax.Array | None]:
         """Return the training samples, the test samples and the table of words of one federation."""
@@ -233,24 +230,22 @@ class Engine:
         parts = [data for data, _ in self._parts]
         data, states = jax.eval_shape(join, parts), jax.eval_shape(self.start)
         scoring = {"functions": self._scoring, "num_labels": self.num_labels}
-        found = [
-            Compilation(trial_programs.initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})
-        ]
+        found = [Compilation(rounds.initial_model, (jax.ShapeDtypeStruct((), np.uint32),), {"init": self._init})]
         for batch, state in zip(self.batches, states, strict=True):
             static = {"program": self.program, "size": batch.size, "shared_availability": batch.shared_availability}
             found += [
-                Compilation(trial_programs.advance, (data, batch.trials, state), {**static, "num_rounds": length})
+                Compilation(rounds.advance, (data, batch.trials, state), {**static, "num_rounds": length})
                 for length in block_lengths
             ]
             for number, own in _trials_by_federation(batch):
                 params = _with_length(len(own), state.server.params)
-                found.append(Compilation(trial_programs.score, (params, *self._samples(number)), scoring))
+                found.append(Compilation(rounds.score, (params, *self._samples(number)), scoring))
             models = [_with_length(None, state.server.params)] * batch.size
             found.append(
-                Compilation(trial_programs.start, (models,), {"program": self.program, "num_clients": self.num_clients})
+                Compilation(rounds.start, (models,), {"program": self.program, "num_clients": self.num_clients})
             )
             if state.total:
-                found.append(Compilation(trial_programs.average_errors, (state,), {"program": self.program}))
+                found.append(Compilation(rounds.average_errors, (state,), {"program": self.program}))
         return found
 
     @property

@@ -9,7 +9,7 @@ from jax import lax
 
 from fedlatest.data.features import Words
 from fedlatest.models import Loss
-from fedlatest.simulation.storage import expand
+from fedlatest.simulation.device_data import expand
 
 ROWS_AT_ONCE = 2000
 

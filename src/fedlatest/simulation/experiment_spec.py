@@ -20,12 +20,12 @@ from fedlatest.identity import describe
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
+from fedlatest.simulation.device_data import expand
 from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
 from fedlatest.simulation.memory_needs import client_training_bytes
-from fedlatest.simulation.rounds import Program, Trial, initial_client
+from fedlatest.simulation.program import Program, Trial, initial_client
 from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, RowStorage, check_storage, row_types
-from fedlatest.simulation.storage import expand
 
 Schedule = Callable[[jax.Array], Any]
 ScalarOrSchedule = float | Schedule

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedlatest.algorithms.base import Params
 from fedlatest.identity import ByValue
-from fedlatest.simulation.local_training import DeviceData
-from fedlatest.simulation.rounds import Program, Record, State, Trial, run_block
+from fedlatest.simulation.device_data import DeviceData
+from fedlatest.simulation.program import Program, Record, State, Trial
+from fedlatest.simulation.rounds import run_block
 
 ROUNDS_AT_ONCE = 256
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from fedlatest.data import Federation
 from fedlatest.data.features import Pixels, Words
-from fedlatest.simulation.local_training import DeviceData
-from fedlatest.simulation.storage import expand
+from fedlatest.simulation.device_data import DeviceData, expand
 
 
 def layout(federation: Federation) -> Hashable:

@@ -1,6 +1,12 @@
-"""Local training of one client, unbatched: its batches and its steps. The round loop maps it over the cohort."""
+"""Local training: of one client, its batches and its steps, and of a cohort, a few clients at a time.
+
+`train_locally` trains one client, unbatched; `train_cohort` maps it over a cohort. The models in use fit the cache of a
+CPU; the rows of client state are updated in place. With several devices (`Program.num_devices`), each trains a part of
+the cohort (see `sharding.py`).
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,42 +14,32 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedlatest.algorithms.base import Algorithm, ClientFacts, ClientState, Direction, Params
-from fedlatest.data import Federation
+from fedlatest.algorithms.base import (
+    Algorithm,
+    ClientFacts,
+    ClientState,
+    Cohort,
+    Contribution,
+    Direction,
+    Params,
+    Parts,
+    RoundFacts,
+)
+from fedlatest.errors import ConfigError
 from fedlatest.models.native_training import LocalSteps, NativeTraining, Samples
-from fedlatest.simulation.storage import compact, expand
+from fedlatest.simulation.client_rows import add_rows, as_stored, read_rows, replace_private, replace_rows, sum_rows
+from fedlatest.simulation.device_data import DeviceData, expand
+from fedlatest.simulation.program import LossOfBatch, Program, State, Trial
+from fedlatest.simulation.row_storage import RowTypes
+from fedlatest.simulation.sharding import (
+    CohortPart,
+    held_here,
+    in_slot_order,
+    return_part,
+    sum_over_devices,
+    take_part,
+)
 from fedlatest.streams import Purpose, bits, permute
-
-LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
-
-
-class DeviceData(NamedTuple):
-    """A federation on the device: samples in client order, and where each client's samples begin."""
-
-    features: Any  # [samples, ...], compact
-    labels: jax.Array  # [samples, ...]
-    starts: jax.Array  # [N]
-    sizes: jax.Array  # [N]
-    weights: jax.Array  # [N] w_i N
-    ids: jax.Array  # [N]
-    table: jax.Array | None  # [words, dimensions] where samples are texts
-
-
-def put_on_device(federation: Federation) -> DeviceData:
-    """Copy a federation to the device, each client's samples next to each other."""
-    host = (compact(federation.features), federation.labels)
-    features, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[federation.order]), host)
-    if jnp.issubdtype(labels.dtype, jnp.integer):
-        labels = labels.astype(jnp.int32)
-    return DeviceData(
-        features,
-        labels,
-        starts=jnp.asarray(federation.offsets[:-1], jnp.int32),
-        sizes=jnp.asarray(federation.sizes, jnp.int32),
-        weights=jnp.asarray(federation.weights),
-        ids=jnp.asarray(federation.ids),
-        table=None if federation.table is None else jnp.asarray(federation.table),
-    )
 
 
 def batch_rows(
@@ -154,3 +150,201 @@ def _direction_function(
         return descent
 
     return direction
+
+
+class Chunk(NamedTuple):
+    """Some slots of a cohort."""
+
+    slots: Cohort
+    rows: jax.Array  # the numbers of the clients' rows
+
+
+class CohortSums(NamedTuple):
+    """Client states and sums after training a part of the cohort."""
+
+    clients: ClientState
+    fresh: Parts
+    delta: Parts
+
+
+def train_cohort(
+    program: Program,
+    data: DeviceData,
+    trial: Trial,
+    state: State,
+    cohort: Chunk,
+    types: RowTypes,
+    facts: RoundFacts,
+    brief: Parts,
+) -> tuple[CohortSums, jax.Array]:
+    """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
+    algorithm, num_clients, num_devices = program.algorithm, data.ids.shape[0], program.num_devices
+    broadcast = algorithm.broadcast(state.server)
+
+    def draw(client: jax.Array) -> jax.Array:
+        return batch_rows(
+            data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
+        )
+
+    if num_devices == 1:
+        part = CohortPart(cohort.slots, state.clients, data, position=lambda slot: slot, batches=draw)
+        chunk = cohort
+    else:
+        part = take_part(state.clients, data, cohort.slots, draw, num_devices=num_devices)
+        chunk = Chunk(part.slots, part.slots.clients)
+
+    def train(slot: jax.Array, own: ClientState) -> Contribution:
+        client_facts = _client_facts(facts, data, part.position(slot), brief)
+        local = train_locally(
+            algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
+            program.client_optimizer, program.native_training,
+        )  # fmt: skip
+        return algorithm.contribute(broadcast, local, own, client_facts)
+
+    nothing = _zero_contribution(algorithm, train, types.computed)
+    sums = CohortSums(part.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
+    num_positions = num_clients if num_devices == 1 else chunk.rows.shape[0]
+    trained, not_finite = _in_chunks(
+        partial(_train_chunk, program, types, train), sums, chunk, program, num_positions=num_positions
+    )
+    if num_devices == 1:
+        return trained, not_finite
+    clients = return_part(
+        state.clients, trained.clients, cohort.slots, num_clients=num_clients, num_devices=num_devices
+    )
+    summed = sum_over_devices(trained[1:])
+    return CohortSums(clients, *summed), in_slot_order(not_finite, cohort.rows.shape[0])
+
+
+def _train_chunk(
+    program: Program,
+    types: RowTypes,
+    train: Callable[[jax.Array, ClientState], Contribution],
+    sums: CohortSums,
+    chunk: Chunk,
+) -> tuple[CohortSums, jax.Array]:
+    """Train some clients together; also return whose contribution is not finite."""
+    slots, rows = chunk.slots, Cohort(chunk.rows, chunk.slots.mask)
+    old = read_rows(sums.clients, chunk.rows, types)
+    new = jax.vmap(train)(slots.clients, old)
+    kept = ClientState(new.remembered, new.private)
+    clients, delta = replace_rows(sums.clients, rows, old, kept, sums.delta, types)
+    totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
+    totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
+
+    def find_not_finite() -> jax.Array:
+        return ~jax.vmap(all_finite)((new.fresh, as_stored(new.remembered, types)))
+
+    if program.branches:
+        not_finite = lax.cond(all_finite(totals), lambda: jnp.zeros_like(slots.mask), find_not_finite)
+    else:
+        not_finite = find_not_finite()
+    return CohortSums(clients, *totals), slots.mask & not_finite
+
+
+def _in_chunks(
+    train_chunk: Callable[[CohortSums, Chunk], tuple[CohortSums, jax.Array]],
+    sums: CohortSums,
+    cohort: Chunk,
+    program: Program,
+    *,
+    num_positions: int,
+) -> tuple[CohortSums, jax.Array]:
+    """Train the cohort chunk by chunk, up to the last chunk that holds a real client.
+
+    The cohort is filled up to whole chunks with masked slots; their positions and rows lie beyond the last ones, where
+    writes are dropped, and are distinct.
+    """
+    (slots, rows), at_once = cohort, program.clients_at_once
+    size = slots.clients.shape[0]
+    if at_once >= size:
+        return train_chunk(sums, cohort)
+    num_chunks = -(-size // at_once)
+    spare = num_chunks * at_once - size
+    clients = jnp.concatenate([slots.clients, num_positions + jnp.arange(spare, dtype=slots.clients.dtype)])
+    mask = jnp.concatenate([slots.mask, jnp.zeros(spare, bool)])
+    if rows is slots.clients:
+        rows = clients
+    else:  # rows of masked slots may already lie `size` beyond the last one
+        first = program.storage.num_rows(num_positions) + size
+        rows = jnp.concatenate([rows, first + jnp.arange(spare, dtype=rows.dtype)])
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(num_chunks, at_once), Chunk(Cohort(clients, mask), rows))
+    occupied = jnp.any(chunks.slots.mask, axis=1)
+    num_needed = jnp.max(jnp.where(occupied, jnp.arange(1, num_chunks + 1, dtype=jnp.int32), 0))
+
+    def body(number: jax.Array, carry: tuple[CohortSums, jax.Array]) -> tuple[CohortSums, jax.Array]:
+        sums, not_finite = carry
+        sums, found = train_chunk(sums, jax.tree.map(lambda leaf: leaf[number], chunks))
+        return sums, not_finite.at[number].set(found)
+
+    sums, not_finite = lax.fori_loop(
+        0, num_needed if program.branches else num_chunks, body, (sums, jnp.zeros_like(chunks.slots.mask))
+    )
+    return sums, not_finite.reshape(-1)[:size]
+
+
+def update_after_merge(
+    program: Program,
+    data: DeviceData,
+    facts: RoundFacts,
+    brief: Parts,
+    cohort: Chunk,
+    types: RowTypes,
+    server: Any,
+    clients: ClientState,
+) -> ClientState:
+    """Return the client states after `after_merge` has updated the private state of the cohort."""
+    after_merge = program.algorithm.after_merge
+    if after_merge is None:
+        return clients
+    broadcast = program.algorithm.broadcast(server)
+    slots = Cohort(cohort.rows, cohort.slots.mask)
+    if program.num_devices > 1:
+        slots = held_here(cohort.slots, num_clients=data.ids.shape[0], num_devices=program.num_devices)
+    old = read_rows(clients, slots.clients, types)
+
+    def act(client: jax.Array, own: ClientState) -> Parts:
+        return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
+
+    new = jax.vmap(act)(cohort.slots.clients, old)
+    return replace_private(clients, slots, old, new)
+
+
+def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief: Parts) -> ClientFacts:
+    return ClientFacts(
+        round=facts.round,
+        id=data.ids[client],
+        weight=data.weights[client],
+        num_steps=facts.num_steps,
+        numbers=facts.numbers,
+        seed=facts.seed,
+        learning_rate=facts.learning_rate,
+        last_round=facts.last_round[client],
+        rate=None if facts.rates is None else facts.rates[client],
+        brief={name: values[client] for name, values in brief.items()},
+    )
+
+
+def _zero_contribution(
+    algorithm: Algorithm, train: Callable[[jax.Array, ClientState], Contribution], one: ClientState
+) -> Contribution:
+    """Return a contribution of zeros with the shapes that `contribute` returns, and check its parts' names."""
+    shapes = jax.eval_shape(train, jax.ShapeDtypeStruct((), jnp.int32), one)
+    for kind, found, declared in (
+        ("remembered", shapes.remembered, one.remembered),
+        ("private", shapes.private or one.private, one.private),
+    ):
+        if set(found) != set(declared):
+            raise ConfigError(
+                f"algorithm {algorithm.name}: contribute returns the {kind} parts {sorted(found)}, "
+                f"init_client declares {sorted(declared)}; they must be the same"
+            )
+    one_row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), shapes)
+    summed = jax.eval_shape(sum_rows, one_row)  # sums of narrow integers are wider
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summed)
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Return whether all numbers of a tree are finite."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack(leaves)) if leaves else jnp.bool_(True)

@@ -16,10 +16,10 @@ import numpy as np
 
 from fedlatest.algorithms.base import ClientState
 from fedlatest.identity import ByValue
+from fedlatest.simulation.device_data import expand
 from fedlatest.simulation.host_rows import free_disk_bytes
 from fedlatest.simulation.memory import available_bytes, available_host_bytes, nbytes, peak_bytes
 from fedlatest.simulation.row_storage import RememberedType, Rows, RowStorage, row_types
-from fedlatest.simulation.storage import expand
 
 
 class MemoryRoom(NamedTuple):

@@ -23,7 +23,7 @@ from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.engine import Measured
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.processes import arrays_from_first, from_first, is_first
-from fedlatest.simulation.rounds import Record
+from fedlatest.simulation.program import Record
 from fedlatest.theory import staleness_bound
 from fedlatest.trees import from_named_leaves, named_leaves
 

@@ -1,150 +1,48 @@
-"""One round as a pure function, and a block of rounds: selection, local training, remembered state, merge.
+"""One round as a pure function, a block of rounds, and the compiled functions of the engine that use them.
 
-`Program` is what a compiled round is specialised to, `Trial` what one seed of one experiment feeds into it. Axes:
-[N, ...] all clients, [K, ...] the cohort's slots. The cohort is trained a few clients at a time, so that the models
-in use fit the cache of a CPU; the rows of client state are updated in place. A round is `select_cohort` followed by
-`finish_round`, between which rows that are not on the device can be fetched. With several devices
-(`Program.num_devices`), these functions run on each of them (see `sharding.py`): the rows [N, ...] of client states are
-then those of its own clients.
+Axes: [N, ...] all clients, [K, ...] the cohort's slots. A round is `select_cohort` followed by `finish_round`, between
+which rows that are not on the device can be fetched. With several devices (`Program.num_devices`), these functions run
+on each of them (see `sharding.py`): the rows [N, ...] of client states are then those of its own clients.
+
+The static arguments of compiled functions are compared by value: equal programs compile once per process, and a later
+process finds them on disk. Functions named `..._trials` are not compiled themselves; programs for several devices share
+them.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
 from jax import lax
 
-from fedlatest.algorithms.base import (
-    NEVER,
-    Algorithm,
-    ClientFacts,
-    ClientState,
-    Cohort,
-    Contribution,
-    Params,
-    Parts,
-    RoundFacts,
-    Sums,
-)
-from fedlatest.availability import Availability
-from fedlatest.errors import ConfigError
+from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Parts, RoundFacts, Sums
 from fedlatest.identity import ByValue
-from fedlatest.models.native_training import NativeTraining
-from fedlatest.simulation.client_rows import (
-    accumulate,
-    add_rows,
-    as_stored,
-    make_rows,
-    mean_of_remembered,
-    read_rows,
-    replace_private,
-    replace_rows,
-    strongly_typed,
-    sum_rows,
+from fedlatest.simulation.client_rows import accumulate, mean_of_remembered
+from fedlatest.simulation.device_data import DeviceData
+from fedlatest.simulation.evaluation import Score, evaluate
+from fedlatest.simulation.host_rows import HostRows
+from fedlatest.simulation.joint_data import select
+from fedlatest.simulation.local_training import Chunk, all_finite, train_cohort, update_after_merge
+from fedlatest.simulation.program import (
+    INVALID_COHORT,
+    MODEL_NOT_FINITE,
+    NOT_FINITE,
+    Program,
+    Record,
+    State,
+    Trial,
+    client_types,
+    initial_client,
+    initial_state,
 )
-from fedlatest.simulation.local_training import DeviceData, LossOfBatch, batch_rows, train_locally
-from fedlatest.simulation.row_storage import (
-    ALL_ROWS,
-    RowSlots,
-    RowStorage,
-    RowTypes,
-    find_rows,
-    initial_total,
-    no_slots,
-    row_types,
-)
-from fedlatest.simulation.sharding import (
-    CohortPart,
-    clients_per_device,
-    held_here,
-    in_slot_order,
-    mean_of_rows,
-    return_part,
-    sum_over_devices,
-    take_part,
-)
+from fedlatest.simulation.row_storage import encode, find_rows
+from fedlatest.simulation.sharding import mean_of_rows
+from fedlatest.streams import Purpose, bits
 
-NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
-
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """What a compiled round is specialised to; compared by value, so that equal programs compile once."""
-
-    algorithm: Algorithm
-    loss: LossOfBatch
-    cohort_size: int
-    num_steps: int
-    batch_size: int
-    clients_at_once: int
-    schedule: Callable[[jax.Array], Any] | None = None
-    """round -> factor of the trial's learning rate."""
-    client_optimizer: optax.GradientTransformation | None = None
-    native_training: NativeTraining | None = None
-    branches: bool = True
-    """Branch on computed values: do not train chunks after the last client of the cohort, and search the client that
-    is not finite only if there is one. Branches are cheap on a CPU and costly on an accelerator."""
-    storage: RowStorage = ALL_ROWS
-    """How the states of the clients are stored."""
-    num_devices: int = 1
-    """Among how many devices the clients are divided."""
-
-    @cached_property
-    def identity(self) -> ByValue:
-        """Identify the program: the functions with all that they capture, and the shapes, but no traced number."""
-        names = dict.fromkeys(self.algorithm.numbers, 0.0)
-        code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
-        sizes = (
-            self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
-        )  # fmt: skip
-        functions = (self.loss, self.schedule, self.client_optimizer, self.native_training)
-        return ByValue((code, sizes, functions, self.storage))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and self.identity == other.identity
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
-
-
-class Trial(NamedTuple):
-    """One seed of one experiment: the arguments in which runs of one compiled program may differ."""
-
-    seed: jax.Array
-    availability: Availability
-    learning_rate: jax.Array
-    numbers: Mapping[str, jax.Array]  # the algorithm's
-    rates: jax.Array | None = None  # [N] participation rates, where they are given
-    federation: jax.Array | None = None  # which of several joined federations; None if there is one
-
-
-class State(NamedTuple):
-    """Everything that a trial carries from round to round."""
-
-    round: jax.Array
-    server: Any
-    clients: Any  # ClientState, each leaf [N, ...] or [rows, ...]; the remembered update is u_i. Or `HostRows`
-    total: Parts  # the sum of the remembered parts as stored, updated by differences as a server does: N u
-    last_round: jax.Array  # [N] R_i
-    failure: jax.Array  # the first failure: NOT_FINITE, INVALID_COHORT or 0
-    failed_round: jax.Array
-    failed_client: jax.Array  # id of the client, or NEVER
-    slots: RowSlots | None = None  # which row belongs to which client, if only some have one
-
-
-class Record(NamedTuple):
-    """What is recorded of a round."""
-
-    num_available: jax.Array
-    cohort_size: jax.Array
-    mean_staleness: jax.Array  # after the selection, over all N
-    max_staleness: jax.Array
-    cohort: Cohort
 
 
 class Selection(NamedTuple):
@@ -152,55 +50,6 @@ class Selection(NamedTuple):
 
     available: jax.Array  # [N]
     cohort: Cohort
-
-
-class Chunk(NamedTuple):
-    """Some slots of a cohort."""
-
-    slots: Cohort
-    rows: jax.Array  # the numbers of the clients' rows
-
-
-class CohortSums(NamedTuple):
-    """Client states and sums after training a part of the cohort."""
-
-    clients: ClientState
-    fresh: Parts
-    delta: Parts
-
-
-def initial_state(program: Program, params: Params, num_clients: int) -> State:
-    """Return the state before round 0: no client has taken part. Rows off the device are left out."""
-    one, storage = initial_client(program.algorithm, params), program.storage
-    stored = storage.stored(one)
-    return State(
-        round=jnp.int32(0),
-        server=program.algorithm.init_server(params, num_clients),
-        clients=make_rows(stored, _num_rows(program, num_clients)) if storage.on_device else ClientState(),
-        total=initial_total(one.remembered, stored.remembered, num_clients),
-        last_round=jnp.full(num_clients, NEVER, jnp.int32),
-        failure=jnp.int32(0),
-        failed_round=jnp.int32(NEVER),
-        failed_client=jnp.int32(NEVER),
-        slots=no_slots(storage, num_clients),
-    )
-
-
-def initial_client(algorithm: Algorithm, params: Params) -> ClientState:
-    """Return the state of one client before its first round."""
-    return strongly_typed(algorithm.client_state(params))
-
-
-def client_types(program: Program, params: Params) -> RowTypes:
-    """Return the shapes and types of one client's state."""
-    return row_types(program.storage, jax.eval_shape(lambda params: initial_client(program.algorithm, params), params))
-
-
-def _num_rows(program: Program, num_clients: int) -> int:
-    """Return the number of rows on this device."""
-    if program.num_devices > 1:
-        return clients_per_device(num_clients, program.num_devices)
-    return program.storage.num_rows(num_clients)
 
 
 def run_block(
@@ -261,7 +110,7 @@ def finish_round(
     types = client_types(program, state.server.params)
 
     brief = {} if algorithm.brief is None else algorithm.brief(state.server, facts)
-    trained, not_finite = _train_cohort(program, data, trial, state, whole, types, facts, brief)
+    trained, not_finite = train_cohort(program, data, trial, state, whole, types, facts, brief)
     total = accumulate(state.total, trained.delta)
     sums = Sums(
         fresh=trained.fresh,
@@ -271,7 +120,7 @@ def finish_round(
         weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
     server = algorithm.merge(state.server, sums, facts._replace(cohort=cohort))
-    clients = _after_merge(program, data, facts, brief, whole, types, server, trained.clients)
+    clients = update_after_merge(program, data, facts, brief, whole, types, server, trained.clients)
     staleness = round - last_round
     after = State(round + 1, server, clients, total, last_round, state.failure, state.failed_round,
                   state.failed_client, slots)  # fmt: skip
@@ -320,154 +169,6 @@ def _round_facts(program: Program, data: DeviceData, trial: Trial, state: State)
     )
 
 
-def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief: Parts) -> ClientFacts:
-    return ClientFacts(
-        round=facts.round,
-        id=data.ids[client],
-        weight=data.weights[client],
-        num_steps=facts.num_steps,
-        numbers=facts.numbers,
-        seed=facts.seed,
-        learning_rate=facts.learning_rate,
-        last_round=facts.last_round[client],
-        rate=None if facts.rates is None else facts.rates[client],
-        brief={name: values[client] for name, values in brief.items()},
-    )
-
-
-def _train_cohort(
-    program: Program,
-    data: DeviceData,
-    trial: Trial,
-    state: State,
-    cohort: Chunk,
-    types: RowTypes,
-    facts: RoundFacts,
-    brief: Parts,
-) -> tuple[CohortSums, jax.Array]:
-    """Train the cohort, `clients_at_once` at a time; also return whose contribution is not finite [K]."""
-    algorithm, num_clients, num_devices = program.algorithm, data.ids.shape[0], program.num_devices
-    broadcast = algorithm.broadcast(state.server)
-
-    def draw(client: jax.Array) -> jax.Array:
-        return batch_rows(
-            data, client, round=facts.round, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
-        )
-
-    if num_devices == 1:
-        part = CohortPart(cohort.slots, state.clients, data, position=lambda slot: slot, batches=draw)
-        chunk = cohort
-    else:
-        part = take_part(state.clients, data, cohort.slots, draw, num_devices=num_devices)
-        chunk = Chunk(part.slots, part.slots.clients)
-
-    def train(slot: jax.Array, own: ClientState) -> Contribution:
-        client_facts = _client_facts(facts, data, part.position(slot), brief)
-        local = train_locally(
-            algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
-            program.client_optimizer, program.native_training,
-        )  # fmt: skip
-        return algorithm.contribute(broadcast, local, own, client_facts)
-
-    def train_chunk(sums: CohortSums, chunk: Chunk) -> tuple[CohortSums, jax.Array]:
-        slots, rows = chunk.slots, Cohort(chunk.rows, chunk.slots.mask)
-        old = read_rows(sums.clients, chunk.rows, types)
-        new = jax.vmap(train)(slots.clients, old)
-        kept = ClientState(new.remembered, new.private)
-        clients, delta = replace_rows(sums.clients, rows, old, kept, sums.delta, types)
-        totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
-        totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
-
-        def find_not_finite() -> jax.Array:
-            return ~jax.vmap(_finite)((new.fresh, as_stored(new.remembered, types)))
-
-        if program.branches:
-            not_finite = lax.cond(_finite(totals), lambda: jnp.zeros_like(slots.mask), find_not_finite)
-        else:
-            not_finite = find_not_finite()
-        return CohortSums(clients, *totals), slots.mask & not_finite
-
-    nothing = _zero_contribution(algorithm, train, types.computed)
-    sums = CohortSums(part.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
-    if num_devices == 1:
-        return _in_chunks(train_chunk, sums, chunk, program, num_positions=num_clients)
-    size = chunk.rows.shape[0]
-    trained, not_finite = _in_chunks(train_chunk, sums, chunk, program, num_positions=size)
-    clients = return_part(
-        state.clients, trained.clients, cohort.slots, num_clients=num_clients, num_devices=num_devices
-    )
-    summed = sum_over_devices(trained[1:])
-    return CohortSums(clients, *summed), in_slot_order(not_finite, cohort.rows.shape[0])
-
-
-def _in_chunks(
-    train_chunk: Callable[[CohortSums, Chunk], tuple[CohortSums, jax.Array]],
-    sums: CohortSums,
-    cohort: Chunk,
-    program: Program,
-    *,
-    num_positions: int,
-) -> tuple[CohortSums, jax.Array]:
-    """Train the cohort chunk by chunk, up to the last chunk that holds a real client.
-
-    The cohort is filled up to whole chunks with masked slots; their positions and rows lie beyond the last ones, where
-    writes are dropped, and are distinct.
-    """
-    (slots, rows), at_once = cohort, program.clients_at_once
-    size = slots.clients.shape[0]
-    if at_once >= size:
-        return train_chunk(sums, cohort)
-    num_chunks = -(-size // at_once)
-    spare = num_chunks * at_once - size
-    clients = jnp.concatenate([slots.clients, num_positions + jnp.arange(spare, dtype=slots.clients.dtype)])
-    mask = jnp.concatenate([slots.mask, jnp.zeros(spare, bool)])
-    if rows is slots.clients:
-        rows = clients
-    else:  # rows of masked slots may already lie `size` beyond the last one
-        first = program.storage.num_rows(num_positions) + size
-        rows = jnp.concatenate([rows, first + jnp.arange(spare, dtype=rows.dtype)])
-    chunks = jax.tree.map(lambda leaf: leaf.reshape(num_chunks, at_once), Chunk(Cohort(clients, mask), rows))
-    occupied = jnp.any(chunks.slots.mask, axis=1)
-    num_needed = jnp.max(jnp.where(occupied, jnp.arange(1, num_chunks + 1, dtype=jnp.int32), 0))
-
-    def body(number: jax.Array, carry: tuple[CohortSums, jax.Array]) -> tuple[CohortSums, jax.Array]:
-        sums, not_finite = carry
-        sums, found = train_chunk(sums, jax.tree.map(lambda leaf: leaf[number], chunks))
-        return sums, not_finite.at[number].set(found)
-
-    sums, not_finite = lax.fori_loop(
-        0, num_needed if program.branches else num_chunks, body, (sums, jnp.zeros_like(chunks.slots.mask))
-    )
-    return sums, not_finite.reshape(-1)[:size]
-
-
-def _after_merge(
-    program: Program,
-    data: DeviceData,
-    facts: RoundFacts,
-    brief: Parts,
-    cohort: Chunk,
-    types: RowTypes,
-    server: Any,
-    clients: ClientState,
-) -> ClientState:
-    """Return the client states after `after_merge` has updated the private state of the cohort."""
-    after_merge = program.algorithm.after_merge
-    if after_merge is None:
-        return clients
-    broadcast = program.algorithm.broadcast(server)
-    slots = Cohort(cohort.rows, cohort.slots.mask)
-    if program.num_devices > 1:
-        slots = held_here(cohort.slots, num_clients=data.ids.shape[0], num_devices=program.num_devices)
-    old = read_rows(clients, slots.clients, types)
-
-    def act(client: jax.Array, own: ClientState) -> Parts:
-        return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
-
-    new = jax.vmap(act)(cohort.slots.clients, old)
-    return replace_private(clients, slots, old, new)
-
-
 def _note_failure(
     after: State, before: State, cohort: Cohort, valid: jax.Array, not_finite: jax.Array, ids: jax.Array
 ) -> State:
@@ -491,28 +192,9 @@ def _distinct(positions: jax.Array, num_clients: int) -> jax.Array:
     return in_range & jnp.all(ordered[1:] != ordered[:-1])
 
 
-def _zero_contribution(
-    algorithm: Algorithm, train: Callable[[jax.Array, ClientState], Contribution], one: ClientState
-) -> Contribution:
-    """Return a contribution of zeros with the shapes that `contribute` returns, and check its parts' names."""
-    shapes = jax.eval_shape(train, jax.ShapeDtypeStruct((), jnp.int32), one)
-    for kind, found, declared in (
-        ("remembered", shapes.remembered, one.remembered),
-        ("private", shapes.private or one.private, one.private),
-    ):
-        if set(found) != set(declared):
-            raise ConfigError(
-                f"algorithm {algorithm.name}: contribute returns the {kind} parts {sorted(found)}, "
-                f"init_client declares {sorted(declared)}; they must be the same"
-            )
-    one_row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), shapes)
-    summed = jax.eval_shape(sum_rows, one_row)  # sums of narrow integers are wider
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summed)
-
-
 def note_final_model(state: State) -> State:
     """Note a model that is not finite although all uploads were, as the failure of the last round."""
-    fails = (state.failure == 0) & ~_finite(state.server.params)
+    fails = (state.failure == 0) & ~all_finite(state.server.params)
     return state._replace(
         failure=jnp.where(fails, MODEL_NOT_FINITE, state.failure),
         failed_round=jnp.where(fails, state.round - 1, state.failed_round),
@@ -524,6 +206,165 @@ def _in_types_of(like: Parts, sums: Parts) -> Parts:
     return jax.tree.map(lambda one, part: part.astype(one.dtype), like, sums)
 
 
-def _finite(tree: Any) -> jax.Array:
-    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
-    return jnp.all(jnp.stack(leaves)) if leaves else jnp.bool_(True)
+@partial(jax.jit, static_argnames="init")
+def initial_model(seed: jax.Array, *, init: ByValue) -> Any:
+    """Return the initial model of a seed."""
+    return init.value(initial_key(seed))
+
+
+def initial_key(seed: jax.Array) -> jax.Array:
+    """Return the random key of a seed's initial model."""
+    return jax.random.key(bits(seed, Purpose.INITIAL_MODEL))
+
+
+@partial(jax.jit, static_argnames=("program", "num_clients"))
+def start(models: list[Any], *, program: Program, num_clients: int) -> State:
+    """Return what `start_trials` returns, compiled."""
+    return start_trials(models, program=program, num_clients=num_clients)
+
+
+def start_trials(models: list[Any], *, program: Program, num_clients: int) -> State:
+    """Return the states [trials, ...] before round 0 of trials with these initial models; not compiled."""
+    return jax.vmap(lambda params: initial_state(program, params, num_clients))(_stacked(models))
+
+
+@partial(jax.jit, static_argnames="program")
+def start_clients(models: list[Any], *, program: Program) -> ClientState:
+    """Return the state of a client before its first round, for each trial."""
+    algorithm, storage = program.algorithm, program.storage
+    states = jax.vmap(lambda params: storage.stored(initial_client(algorithm, params)))(_stacked(models))
+    return jax.tree.map(encode, states)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@partial(jax.jit, static_argnames=("program", "num_rounds", "size", "shared_availability"), donate_argnames="state")
+def advance(data: DeviceData, trials: Trial, state: State, **static: Any) -> tuple[State, Record]:
+    """Return what `advance_trials` returns, compiled; the static arguments are its keyword arguments."""
+    return advance_trials(data, trials, state, **static)
+
+
+def advance_trials(
+    data: DeviceData,
+    trials: Trial,
+    state: State,
+    *,
+    program: Program,
+    num_rounds: int,
+    size: int,
+    shared_availability: bool,
+) -> tuple[State, Record]:
+    """Run a block of rounds for the trials of a batch; not compiled.
+
+    Args:
+        data: The samples of all federations.
+        trials: What the trials differ in.
+        state: Their states, [trials, ...].
+        program: What the rounds are specialised to.
+        num_rounds: The number of rounds.
+        size: The number of trials.
+        shared_availability: Whether all trials have the same availability.
+    """
+
+    def block(trial: Trial, state: State) -> tuple[State, Record]:
+        own = select(data, trial.federation)
+        after, (record, _) = run_block(program, own, trial, state, length=num_rounds)
+        return note_final_model(after), record
+
+    return _for_each_trial(block, trials, state, size=size, shared_availability=shared_availability)
+
+
+def advance_from_host(
+    data: DeviceData, trials: Trial, state: State, *, num_rounds: int, **static: Any
+) -> tuple[State, Record]:
+    """Run rounds whose rows are not on the device: select, fetch the rows of the cohort, train, store them."""
+    rows, records = state.clients, []
+    for _ in range(num_rounds):
+        state = state._replace(clients=ClientState())
+        selection = _select(data, trials, state, **static)
+        cohort = jax.device_get(selection.cohort)
+        state, record = _finish(data, trials, state._replace(clients=rows.read(cohort)), selection, **static)
+        rows.write(cohort, jax.device_get(state.clients))
+        records.append(record)
+    joined = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *jax.device_get(records))
+    return _note_final_models(state._replace(clients=ClientState()))._replace(clients=rows), joined
+
+
+@partial(jax.jit, static_argnames=("program", "size", "shared_availability"))
+def _select(
+    data: DeviceData, trials: Trial, state: State, *, program: Program, size: int, shared_availability: bool
+) -> Selection:
+    def choose(trial: Trial, state: State) -> Selection:
+        return select_cohort(program, select(data, trial.federation), trial, state)
+
+    return _for_each_trial(choose, trials, state, size=size, shared_availability=shared_availability)
+
+
+@partial(jax.jit, static_argnames=("program", "size", "shared_availability"), donate_argnames="state")
+def _finish(
+    data: DeviceData,
+    trials: Trial,
+    state: State,
+    selection: Selection,
+    *,
+    program: Program,
+    size: int,
+    shared_availability: bool,
+) -> tuple[State, Record]:
+    def finish(trial: Trial, state: State, selection: Selection) -> tuple[State, Record]:
+        return finish_round(program, select(data, trial.federation), trial, state, selection)
+
+    return _for_each_trial(finish, trials, state, selection, size=size, shared_availability=shared_availability)
+
+
+def _for_each_trial(
+    function: Callable[..., Any], trials: Trial, *trees: Any, size: int, shared_availability: bool
+) -> Any:
+    """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
+    if size > 1:
+        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0])
+        return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
+    # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
+    outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))
+    return jax.tree.map(lambda leaf: leaf[None], outcome)
+
+
+_note_final_models = jax.jit(jax.vmap(note_final_model))
+
+
+@partial(jax.jit, static_argnames=("functions", "num_labels"))
+def score(
+    params: Any, train: Any, test: Any, table: jax.Array | None, *, functions: ByValue, num_labels: int
+) -> tuple[Score, Score]:
+    """Return the scores of models [trials, ...] on training and test samples; one program serves all algorithms."""
+    apply, loss = functions.value
+
+    def score_one(params: Any) -> tuple[Score, Score]:
+        on = partial(evaluate, apply, loss, params, table=table)
+        return on(*train), on(*test, num_labels=num_labels)
+
+    return jax.vmap(score_one)(params)
+
+
+@partial(jax.jit, static_argnames="program")
+def average_errors(state: State, *, program: Program) -> jax.Array:
+    """Return what `average_error` returns, for each trial."""
+
+    def error(state: State) -> jax.Array:
+        return average_error(state, client_types(program, state.server.params).stored.remembered)
+
+    return jax.vmap(error)(state)
+
+
+def host_average_errors(state: State, rows: HostRows) -> np.ndarray[Any, Any]:
+    """Return what `average_error` returns, for each trial, where the rows are not on the device."""
+    num_clients = state.last_round.shape[1]
+    squared = [
+        np.sum((np.asarray(total, np.float64) / num_clients - mean).reshape(len(mean), -1) ** 2, axis=1)
+        for total, mean in zip(
+            jax.tree.leaves(state.total), jax.tree.leaves(rows.mean_of_remembered()), strict=True
+        )
+    ]  # fmt: skip
+    return np.sqrt(np.sum(squared, axis=0)).astype(np.float32)

@@ -21,13 +21,14 @@ from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation.checkpoints import ArrayPart
 from fedlatest.simulation.compile_ahead import Compilation
+from fedlatest.simulation.device_data import DeviceData
 from fedlatest.simulation.engine import Engine, Measured, TrialBatch, fetch
 from fedlatest.simulation.evaluation import Score, tally
 from fedlatest.simulation.experiment_spec import ExperimentSpec
-from fedlatest.simulation.local_training import DeviceData
 from fedlatest.simulation.memory import available_bytes, nbytes
 from fedlatest.simulation.processes import fetch_rows, place
-from fedlatest.simulation.rounds import Program, Record, State, Trial, average_error
+from fedlatest.simulation.program import Program, Record, State, Trial
+from fedlatest.simulation.rounds import advance_trials, average_error, initial_model, start_trials
 from fedlatest.simulation.sharding import (
     DATA_SPECS,
     DIVIDED,
@@ -42,7 +43,6 @@ from fedlatest.simulation.sharding import (
     shard_data,
     sum_over_devices,
 )
-from fedlatest.simulation.trial_programs import advance_trials, initial_model, start_trials
 from fedlatest.trees import checked, named_leaves
 
 STATE_SPECS: Any = State(*[REPLICATED] * len(State._fields))._replace(clients=DIVIDED_ROWS)  # type: ignore[arg-type]

@@ -26,9 +26,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedlatest.algorithms.base import ClientState, Cohort
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
-from fedlatest.simulation.local_training import DeviceData
+from fedlatest.simulation.device_data import DeviceData, compact, training_arrays
 from fedlatest.simulation.processes import open_connections
-from fedlatest.simulation.storage import compact
 
 AXIS = "clients"
 REPLICATED, DIVIDED, DIVIDED_ROWS = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)
@@ -54,7 +53,7 @@ class CohortPart:
 
 
 class TestSet(NamedTuple):
-    """The test samples; where they are divided, those of a device from `num_samples` on are padding."""
+    """The test samples, divided among the devices; on each, those after the first `num_own_tests` are padding."""
 
     features: Any
     labels: jax.Array
@@ -120,7 +119,7 @@ def shard_data(federation: Federation, mesh: Mesh) -> tuple[DeviceData, TestSet]
     bounds = federation.offsets[ends]  # where the samples of each device begin in `order`
     parts = [federation.order[first:last] for first, last in pairwise(bounds)]
     tests = np.array_split(np.arange(len(federation.test_labels)), mesh.size)
-    train = jax.tree.map(partial(_divide, parts=parts, mesh=mesh), (compact(federation.features), federation.labels))
+    train = jax.tree.map(partial(_divide, parts=parts, mesh=mesh), training_arrays(federation))
     test = jax.tree.map(
         partial(_divide, parts=tests, mesh=mesh), (compact(federation.test_features), federation.test_labels)
     )

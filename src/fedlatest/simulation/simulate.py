@@ -23,8 +23,8 @@ from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
 from fedlatest.simulation.processes import clear_errors, from_first, in_any
+from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.recorder import Result, RunRecorder
-from fedlatest.simulation.rounds import Record, State
 from fedlatest.simulation.row_storage import ClientRows, RememberedType
 from fedlatest.simulation.sharded_engine import make_engine
 

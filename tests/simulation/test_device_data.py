@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlatest.data.features import Pixels, pixels
-from fedlatest.simulation.storage import compact, expand
+from fedlatest.simulation.device_data import compact, expand
 
 
 def test_all_levels_survive_to_the_bit() -> None:
