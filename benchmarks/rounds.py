@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedlatest.simulation import ExperimentSpec
 
 MILLION = 1_000_000
+ROUNDS = 2000  # more than any case runs
 COLUMNS = (
     "case", "ms a round", "best", "limit, ms", "ours / limit", "in CPU time", "roofline", "share of it",
     "first block, s", "GiB",
@@ -89,7 +90,7 @@ def image_spec(
         num_local_steps=num_local_steps,
         batch_size=workloads.IMAGE_BATCH,
         learning_rate=workloads.IMAGE_RATE,
-        rounds=1000,
+        rounds=ROUNDS,
         seeds=range(num_trials),
     )
     return [spec]
@@ -118,6 +119,7 @@ def text_spec(
         batch_size=workloads.TEXT_BATCH,
         learning_rate=workloads.TEXT_RATE,
         loss=sigmoid_cross_entropy,
+        rounds=ROUNDS,
         seeds=range(num_trials),
     )
     return [spec]

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests.data.idx_files import write_small_mnist
 
-os.environ.setdefault("NPROC", "1")  # one thread, as the command line sets it for small models
+os.environ.setdefault("NPROC", "1")  # one thread; pytest itself uses a process per core
 
 # Many tests compile the same small programs. A cache that lasts for the test session shares them between the pytest
 # workers and the processes that tests start. Set JAX_COMPILATION_CACHE_DIR to keep the programs for the next session.

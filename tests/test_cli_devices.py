@@ -30,8 +30,8 @@ ARGUMENTS = (
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--devices", "0"), "--devices 0: give a number from 1 on, or all"),
-        (("--devices", "some"), "--devices some: give a number from 1 on, or all"),
+        (("--devices", "0"), "--devices 0: must be a whole number of at least 1, or all"),
+        (("--devices", "some"), "--devices some: must be a whole number of at least 1, or all"),
         (("--hosts", "two"), "--hosts two: give the number of hosts, or auto under Slurm or Open MPI"),
         (("--hosts", "2"), "--hosts: also give --host-id (0, 1, ...) and --coordinator"),
         (("--host-id", "1"), "--host-id, --coordinator: only with --hosts N"),

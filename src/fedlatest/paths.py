@@ -1,6 +1,7 @@
-"""Locations of files: the data folder given by the user, and the cache for downloads and compiled kernels."""
+"""Locations of files: the data folder given by the user, and the cache for downloads and compiled code."""
 
 import os
+import sys
 from pathlib import Path
 
 DATA, CACHE = "FEDLATEST_DATA", "FEDLATEST_CACHE"  # names of environment variables
@@ -23,3 +24,15 @@ def cache_folder() -> Path:
     import pooch  # slow to import and only needed here
 
     return Path(pooch.os_cache("fedlatest"))
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether only this user can write to a folder, so that code in it may be executed; creates the folder."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:
+        return False
+    if sys.platform == "win32":
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022 and os.access(folder, os.W_OK)

@@ -241,6 +241,39 @@ def test_parts_must_be_those_of_init_client() -> None:
         run(own)
 
 
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_parts_must_have_the_shapes_of_init_client(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel would write beyond its rows."""
+    monkeypatch.setenv("FEDLATEST_NATIVE", native)
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        del broadcast, local, client, facts
+        return Contribution(remembered={"update": jnp.ones(5000)})
+
+    own = replace(
+        fedlaavg(), init_client=lambda params: ClientState(remembered={"update": jnp.zeros(3)}), contribute=contribute
+    )
+    with pytest.raises(ConfigError, match=r"part update with the shape \(5000,\), init_client with \(3,\)"):
+        run(own)
+
+
+def test_a_start_of_another_shape_is_refused() -> None:
+    own = replace(fedavg(), start=lambda broadcast, client: {"weight": jnp.zeros(3), "bias": jnp.zeros(3)})
+    with pytest.raises(ConfigError, match=r"start returns .*'weight': \(3,\)"):
+        run(own)
+
+
+def test_a_cohort_of_more_than_cohort_size_slots_is_refused() -> None:
+    """There may be no rows for so many clients."""
+
+    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
+        del server, facts
+        return Cohort(jnp.arange(available.shape[0]), available)
+
+    with pytest.raises(ConfigError, match=r"select returns clients of shape \(8,\).* at most cohort_size=3"):
+        run(replace(fedlaavg(), select=select))
+
+
 @pytest.mark.parametrize("positions", [[0, 3, 3], [0, 1, 8], [-1, 1, 2]])
 def test_a_cohort_with_repeated_or_impossible_positions_is_an_error(positions: list[int]) -> None:
     """Sums over such a cohort would be wrong without any other sign."""
@@ -304,6 +337,28 @@ def test_sums_of_integers_and_flags_are_exact() -> None:
     run(own, cohort_size=8, rounds=1, evaluate_every=1, clients_at_once=3)
     jax.effects_barrier()
     assert seen == {"flag": 8, "small": 800, "large": 8 * (2**24 + 1)}
+
+
+def test_sums_of_remembered_integers_are_exact() -> None:
+    """8 clients, 3 of them per round: after 2 rounds 6 clients remember 100, which 8 bits cannot add up."""
+    seen: list[int] = []
+
+    def contribute(broadcast: Any, local: Any, client: ClientState, facts: ClientFacts) -> Contribution:
+        del broadcast, local, client, facts
+        return Contribution(remembered={"small": jnp.int8(100)})
+
+    def merge(server: Any, sums: Any, facts: RoundFacts) -> Any:
+        jax.debug.callback(lambda total: seen.append(int(total)), sums.total["small"])
+        return server
+
+    own = replace(
+        fedlaavg(), init_client=lambda params: ClientState(remembered={"small": jnp.int8(0)}), contribute=contribute,
+        merge=merge,
+    )  # fmt: skip
+    result = run(own, availability=coins([1.0] * 8), cohort_size=3, rounds=2, evaluate_every=2)
+    jax.effects_barrier()
+    assert seen == [300, 600]
+    assert result.metrics.rows[-1].average_error == pytest.approx(0, abs=1e-5)
 
 
 def test_scaffold_accepts_a_learning_rate_of_0() -> None:

@@ -30,7 +30,7 @@ def local() -> Iterator[Cluster]:
     """A scheduler and one worker in threads of this process, reached over TCP."""
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address="localhost:0"
         ) as local,
         connect(local.scheduler_address, num_workers=1) as cluster,
     ):
@@ -78,6 +78,18 @@ def test_stopped_runs_are_resumed(local: Cluster, small_mnist: Path, tmp_path: P
             local.run(batches, source, [0], stop)
         done = RunFolder(tmp_path / "run").rounds_done
         assert before < done < 20000
+
+
+def test_every_command_reads_its_own_data(
+    local: Cluster, small_mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker keeps data for its next batch, but not for a command with another FEDLATEST_DATA."""
+    batches = single_batches(EXPERIMENTS[:1], [tmp_path / "run"])
+    monkeypatch.setenv("FEDLATEST_DATA", str(small_mnist))
+    local.run(batches, DataSource("mnist", None), [0], print)
+    monkeypatch.setenv("FEDLATEST_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(FedlatestError, match="nowhere: no such folder"):
+        local.run(batches, DataSource("mnist", None), [0], print)
 
 
 def test_errors_and_divergence_are_reported(local: Cluster, small_mnist: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Many experiments at once: batched and in worker processes they equal single runs, and they can be resumed."""
 
+import errno
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +97,10 @@ def fail_to_load() -> Samples:
     raise FedlatestError("no data today")
 
 
+def say_how_many_threads() -> Samples:
+    raise FedlatestError(f"NPROC={os.environ.get('NPROC')}")
+
+
 def kill_this_process() -> Samples:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -105,3 +111,19 @@ def test_errors_in_a_worker_are_raised_in_the_parent(tmp_path: Path) -> None:
         run_batches_in_processes(single_batches(tmp_path), fail_to_load, [0], print, num_workers=2)
     with pytest.raises(FedlatestError, match="a worker process died"):
         run_batches_in_processes(single_batches(tmp_path), kill_this_process, [0], print, num_workers=1)
+
+
+def test_workers_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NPROC", raising=False)
+    monkeypatch.setattr("fedlatest.experiments.process_runs.num_cores", lambda: 6)
+    with pytest.raises(FedlatestError, match="NPROC=3"):
+        run_batches_in_processes(single_batches(tmp_path), say_how_many_threads, [0], print, num_workers=2)
+
+
+def test_a_worker_that_cannot_be_started_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(process: Any) -> None:
+        raise OSError(errno.EAGAIN, "too many processes")
+
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", fail)
+    with pytest.raises(OSError, match="too many processes"):
+        run_batches_in_processes(single_batches(tmp_path), fail_to_load, [0], print, num_workers=2)

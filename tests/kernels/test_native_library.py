@@ -65,7 +65,7 @@ def test_without_a_compiler_it_warns_once_and_uses_plain_jax(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "a-compiler-that-is-not-there")
     model, params, features = lstm(num_features=5, hidden=3), some_params(5, 3), texts()
-    with pytest.warns(UserWarning, match="many times slower.*no C compiler found; install gcc or clang"):
+    with pytest.warns(UserWarning, match="slower JAX code is used.*no C compiler found; install gcc or clang"):
         found = jax.jit(model.apply)(params, features)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -78,7 +78,7 @@ def test_without_a_compiler_it_warns_once_and_uses_plain_jax(
 
 def test_the_output_of_a_failing_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", fake_compiler(tmp_path, "echo 'no licence today' >&2; exit 3"))
-    with pytest.warns(UserWarning, match=r"cannot be compiled \(fake-compiler: no licence today\)"):
+    with pytest.warns(UserWarning, match=r"is used \(fake-compiler: no licence today\)"):
         assert not lstm_native.is_usable(*SIZES)
 
 

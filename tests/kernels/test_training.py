@@ -12,15 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedlatest import always
 from fedlatest.algorithms import fedavg
 from fedlatest.algorithms.base import ClientFacts, ClientState, Direction, ModelOnly
 from fedlatest.data.features import Pixels, Words
 from fedlatest.kernels import dense_pallas, lstm_training_pallas, native_library
 from fedlatest.models import Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.models.native_training import LocalSteps, Samples
+from fedlatest.simulation import ExperimentSpec
 from fedlatest.simulation.device_data import DeviceData
 from fedlatest.simulation.local_training import train_locally
 from tests.kernels.recurrence_backends import needs_compiler
+from tests.problems import MODEL, small_federation
 
 pytestmark = needs_compiler
 NUM_CLIENTS, NUM_SAMPLES, CLASSES = 3, 11, 3
@@ -30,6 +33,9 @@ DIRECTIONS: Mapping[str, Direction] = {
     "scale of each step": Direction(scale=lambda facts: 1.0 / (1 + facts.step)),
     "pull": Direction(pull=lambda facts: 0.3),
     "offset": Direction(offset=lambda broadcast, client, facts: client.private["control"]),
+    "offset of single numbers": Direction(
+        offset=lambda broadcast, client, facts: jax.tree.map(lambda leaf: 0.01, broadcast.params)
+    ),
     "all": Direction(
         scale=lambda facts: facts.weight,
         pull=lambda facts: 0.1 * facts.step,
@@ -206,6 +212,22 @@ def test_a_model_that_is_not_finite_stays_so(name: str) -> None:
     broken = model._replace(init=lambda key: jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), model.init(key)))
     after = trained(broken, data, Direction(), steps=2, batch=2, native=True)
     assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+
+
+def test_models_of_other_types_are_left_to_xla() -> None:
+    """The kernels read float32."""
+    federation = small_federation()
+
+    def is_native(dtype: Any) -> bool:
+        def init(key: jax.Array) -> Any:
+            return jax.tree.map(lambda leaf: leaf.astype(dtype), MODEL.init(key))
+
+        model = MODEL._replace(init=init)
+        spec = ExperimentSpec(federation, model, fedavg(), always(federation.num_clients), cohort_size=2)
+        return spec.program().native_training is not None
+
+    assert is_native(jnp.float32)
+    assert not is_native(jnp.bfloat16)
 
 
 def test_the_kernel_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:

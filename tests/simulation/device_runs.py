@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,11 @@ def run(folder: str, devices: str, stop: str, resume: str) -> None:
         if progress.round == int(stop) > 0:
             raise KeyboardInterrupt
 
+    federation = small_federation(NUM_CLIENTS, seed=1)
+    federation = replace(federation, labels=federation.labels.astype(np.uint8))  # the kernels read int32
     try:
         result = simulate(
-            small_federation(NUM_CLIENTS, seed=1), MODEL, fedlaavg(), bernoulli(np.full(NUM_CLIENTS, 0.5)),
+            federation, MODEL, fedlaavg(), bernoulli(np.full(NUM_CLIENTS, 0.5)),
             out=folder, devices=int(devices) or None, resume=resume == "resume", on_progress=on_progress, **OPTIONS,
         )  # fmt: skip
     except KeyboardInterrupt:

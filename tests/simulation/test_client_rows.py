@@ -1,5 +1,7 @@
 """Ways of storing client states: the same results wherever rows are, exact sums in any type, resumed and in blocks."""
 
+import errno
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from fedlatest import (
     ConfigError,
@@ -25,13 +28,15 @@ from fedlatest import (
     simulate,
 )
 from fedlatest.algorithms.base import Algorithm, ClientState, Cohort
-from fedlatest.runs.array_files import ArrayFile, save_arrays
+from fedlatest.runs.array_files import ArrayFile, load_arrays, save_arrays
 from fedlatest.simulation import Engine, ExperimentSpec, checkpoints
 from fedlatest.simulation.client_rows import make_rows, mean_of_remembered, read_rows, replace_rows
 from fedlatest.simulation.experiment_spec import clients_that_fit
 from fedlatest.simulation.memory_needs import MemoryRoom
 from fedlatest.simulation.rounds import advance
 from fedlatest.simulation.row_storage import RowSlots, RowStorage, encode, find_rows, no_slots, round_to, row_types
+from fedlatest.simulation.sharded_engine import ShardedEngine
+from fedlatest.simulation.sharding import AXIS
 from tests.problems import MODEL, small_federation
 
 FEDERATION = small_federation(30, seed=3)
@@ -216,6 +221,62 @@ def test_a_run_is_resumed_with_any_storage(before: str, after: str, tmp_path: Pa
         assert RunFolder(folder).rounds_done == 3
         resumed = run(algorithm, folder, resume=True, client_rows=after, remembered_dtype=dtype)
         assert_same(run(algorithm, remembered_dtype=dtype), resumed)
+
+
+def interrupted(folder: Path, **options: Any) -> Path:
+    """Return the checkpoint of a run of FedAWE that was interrupted after 3 rounds."""
+
+    def interrupt(progress: Progress) -> None:
+        if progress.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(fedawe(), folder, on_progress=interrupt, **options)
+    return folder / "checkpoint.safetensors"
+
+
+def test_a_checkpoint_of_some_rows_is_restored_on_several_devices(tmp_path: Path) -> None:
+    """Clients without a row have the initial state, which is not zero; a mesh of one device divides as others do."""
+    path = interrupted(tmp_path / "run", client_rows="seen")
+    own, mesh, file = spec(fedawe()), Mesh(np.array(jax.devices()[:1]), (AXIS,)), ArrayFile(path)
+    assert "slots.row_of" in file
+    one, several = (engine.restore([file]) for engine in (Engine([own]), ShardedEngine([own], mesh)))
+    for left, right in zip(one, several, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def test_a_checkpoint_with_damaged_rows_is_refused(tmp_path: Path) -> None:
+    path = interrupted(tmp_path / "run", client_rows="seen")
+    arrays, metadata = load_arrays(path)
+    row_of = arrays["slots.row_of"]
+    first, second = np.flatnonzero(row_of[0] >= 0)[:2]
+    for value in (-1, row_of[0, second], 1000):
+        damaged = row_of.copy()
+        damaged[0, first] = value
+        save_arrays(path, {**arrays, "slots.row_of": damaged}, metadata)
+        with pytest.raises(RunFolderError, match=r"damaged: slots\.row_of does not match"):
+            run(fedawe(), tmp_path / "run", resume=True, client_rows="seen")
+
+
+@pytest.mark.parametrize("rows", ["host", "disk"])
+def test_a_client_that_is_selected_twice_is_reported_wherever_rows_are(rows: str) -> None:
+    def select(server: Any, available: jax.Array, facts: Any) -> Cohort:
+        del server, available, facts
+        return Cohort(jnp.zeros(4, jnp.int32), jnp.ones(4, bool))
+
+    with pytest.raises(ConfigError, match="select returned a position twice"):
+        run(replace(fedlaavg(), select=select), client_rows=rows)
+
+
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing to a mapped file for which there is no space would end the process without a message."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(RunFolderError, match=r"is full \(No space left on device\); make space there"):
+        run(client_rows="disk")
 
 
 def test_the_type_is_part_of_a_run_and_the_place_is_not(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """The options --device, --devices, --hosts, --host-id and --coordinator: which devices share the work."""
 
-import os
-
 from fedlatest.cli.app import check_device, configure_device, err, out
 from fedlatest.errors import ConfigError
+from fedlatest.machine import num_cores
 
 
 def use_devices(
@@ -27,7 +26,7 @@ def use_devices(
         The number of devices of each host; None if the choice is left to the simulator.
     """
     _check(devices, hosts, host_id, coordinator)
-    number = 1 if devices is None else _num_cores() if devices == "all" else int(devices)
+    number = 1 if devices is None else num_cores() if devices == "all" else int(devices)
     configure_device(device, num_cpu_devices=number)
     if hosts is not None:
         from fedlatest.simulation.processes import connect, is_first
@@ -44,7 +43,7 @@ def use_devices(
 
 def _check(devices: str | None, hosts: str | None, host_id: int | None, coordinator: str | None) -> None:
     if devices not in (None, "all") and not _is_positive(devices):
-        raise ConfigError(f"--devices {devices}: give a number from 1 on, or all")
+        raise ConfigError(f"--devices {devices}: must be a whole number of at least 1, or all")
     if hosts not in (None, "auto") and not _is_positive(hosts):
         raise ConfigError(f"--hosts {hosts}: give the number of hosts, or auto under Slurm or Open MPI")
     if hosts in (None, "auto") and not (host_id is None and coordinator is None):
@@ -57,8 +56,3 @@ def _check(devices: str | None, hosts: str | None, host_id: int | None, coordina
 
 def _is_positive(text: str | None) -> bool:
     return text is not None and text.isdecimal() and int(text) >= 1
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -165,6 +165,8 @@ def _check_finite(name: str, part: str, features: Features) -> None:
 def _check_table(name: str, table: npt.NDArray[np.float32]) -> None:
     if table.ndim != 2 or len(table) == 0 or table[0].any():
         raise DataError(f"{name}: `table` must be [words, dimensions] with zeros in row 0, which is used for padding")
+    if table.dtype != np.float32:
+        raise DataError(f"{name}: `table` holds {table.dtype}; convert it with table.astype(np.float32)")
     if not np.isfinite(table).all():
         row = np.argwhere(~np.isfinite(table))[0][0]
         raise DataError(f"{name}: row {row} of `table` contains NaN or infinity; remove that word")

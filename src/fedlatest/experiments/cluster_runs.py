@@ -25,9 +25,10 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("--cluster: needs Dask; install it with pip install 'fedlatest[cluster]'") from None
 
-from fedlatest.experiments.cluster_worker import DATA_VARIABLE, ENDED, RUNNING, describe_worker, run_on_worker
+from fedlatest.experiments.cluster_worker import ENDED, RUNNING, describe_worker, run_on_worker
 from fedlatest.experiments.parallel_runs import Batch, BatchCallback, BatchProgress
 from fedlatest.experiments.process_runs import stop_signals_blocked
+from fedlatest.paths import DATA
 from fedlatest.version import __version__
 
 LOCAL = "local"  # the address of a cluster that is started for one command
@@ -42,8 +43,8 @@ class DataSource(NamedTuple):
     folder: Path | None
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the source as texts; the folder of the environment variable is used by workers that have none."""
-        default = os.environ.get(DATA_VARIABLE)
+        """Return the source as plain text; `default` is the FEDLATEST_DATA of this process, for workers without one."""
+        default = os.environ.get(DATA)
         return {
             "recipe": self.recipe,
             "folder": None if self.folder is None else str(self.folder.resolve()),
@@ -180,7 +181,7 @@ def _local_cluster(num_workers: int) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             memory_limit=0,  # Dask would kill a worker that uses more than its share of the memory
-            dashboard_address=None,
+            dashboard_address="localhost:0",  # any free port; None would take 8787 and warn if it is in use
             silence_logs=logging.CRITICAL,
         )
     try:
@@ -250,7 +251,7 @@ class _Job:
                 note = f"{self._names(number)}: worker {previous} was lost; {worker} continues from round {round}"
             self.on_progress(BatchProgress(number, round, note=note))
         elif message["kind"] == ENDED:
-            self.running.pop(number, None)
+            self._note_end(message)
         else:
             result = self._result(number, message["future"])
             self.unfinished.remove(number)
@@ -279,10 +280,15 @@ class _Job:
             with suppress(queue.Empty):
                 message = self.messages.get(timeout=1)
                 if message["kind"] == ENDED:
-                    self.running.pop(message["number"], None)
+                    self._note_end(message)
                 continue
             connected = self.cluster.workers
             self.running = {number: worker for number, worker in self.running.items() if worker in connected}
+
+    def _note_end(self, message: Mapping[str, Any]) -> None:
+        """Note that a worker no longer runs a batch; a worker that was lost may end after another one has begun."""
+        if self.running.get(message["number"]) == message["worker"]:
+            del self.running[message["number"]]
 
     def _lost(self) -> str:
         return (

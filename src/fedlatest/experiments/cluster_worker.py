@@ -16,16 +16,17 @@ import jax
 from distributed import Reschedule, Worker, get_worker
 from distributed.core import Status
 
-from fedlatest.errors import FedlatestError, RunFolderInUseError
+from fedlatest.errors import ClusterError, FedlatestError, RunFolderInUseError
 from fedlatest.experiments import RECIPES
 from fedlatest.experiments.experiment import FederationBuilder
 from fedlatest.experiments.parallel_runs import Batch, run_batch
+from fedlatest.paths import data_folder
 from fedlatest.version import __version__
 
 VISIBLE_SECONDS = 5  # a file system may show a new file to other machines a little later
 LOCKED_SECONDS = 60  # how long a run folder may be in use by a worker that is about to stop
+LOCK_SECONDS = 1  # between two attempts to use it
 REPORT_SECONDS = 0.2  # shortest time between two reports of a batch
-DATA_VARIABLE = "FEDLATEST_DATA"
 RUNNING, ENDED = "running", "ended"  # kinds of messages
 
 
@@ -60,15 +61,13 @@ def run_on_worker(request: Mapping[str, Any]) -> dict[str, Any]:
             return {"error": problem, "worker": address}
         _use_device(request["device"])
         source = request["source"]
-        if source["default"]:
-            os.environ.setdefault(DATA_VARIABLE, source["default"])
-        builder = _builder(source["recipe"], source["folder"])
+        builder = _builder(source["recipe"], data_folder(source["folder"]) or data_folder(source["default"]))
         batch = Batch.from_plain(request["batch"])
         rounds, diverged = _run_when_unlocked(batch, builder, request, report)
     except KeyboardInterrupt:
         if _is_cancelled(worker, key):
             return {}  # nobody waits for it
-        raise Reschedule from None  # this worker is closing; another one goes on from the checkpoint
+        raise Reschedule from None  # this worker is closing; another one continues from the checkpoint
     except (FedlatestError, OSError) as error:
         return {"error": str(error), "worker": address}
     finally:
@@ -78,13 +77,13 @@ def run_on_worker(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_worker(shared: Mapping[str, Any]) -> dict[str, Any]:
     """Return why this worker cannot run experiments, or None, and whether it has an accelerator."""
-    return {"problem": _problem(shared), "accelerator": bool(entry_points(group="jax_plugins"))}
+    return {"problem": _problem(shared), "accelerator": _has_accelerator()}
 
 
 def _run_when_unlocked(
     batch: Batch, builder: FederationBuilder, request: Mapping[str, Any], report: Callable[[int], None]
 ) -> tuple[int, dict[str, str]]:
-    """Run a batch; wait for another worker that was told to stop, or was lost, and still writes to its folders."""
+    """Run a batch; first wait until another worker, which is stopping or was lost, no longer writes to its folders."""
     deadline = time.monotonic() + LOCKED_SECONDS
     while True:
         try:
@@ -92,13 +91,14 @@ def _run_when_unlocked(
         except RunFolderInUseError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(1)
+            time.sleep(LOCK_SECONDS)
+            report(0)  # raises KeyboardInterrupt if the batch was cancelled
 
 
 @lru_cache(maxsize=1)
-def _builder(recipe: str, folder: str | None) -> FederationBuilder:
+def _builder(recipe: str, folder: Path | None) -> FederationBuilder:
     """Return a data set, which a worker keeps for its next batch."""
-    return FederationBuilder(RECIPES[recipe].load(None if folder is None else Path(folder)))
+    return FederationBuilder(RECIPES[recipe].load(folder))
 
 
 def _is_cancelled(worker: Worker, key: Any) -> bool:
@@ -108,11 +108,26 @@ def _is_cancelled(worker: Worker, key: Any) -> bool:
 
 
 def _use_device(device: str | None) -> None:
-    """Use the CPU if asked to; there, one thread per worker, because a worker is meant to have one core."""
-    if device == "cpu" or not entry_points(group="jax_plugins"):
+    """Use the CPU if asked to; there, one thread per worker, because a worker is meant to have one core.
+
+    Raises:
+        ClusterError: JAX already uses another kind of device, for an earlier command.
+    """
+    uses_cpu = device == "cpu" or not _has_accelerator()
+    if uses_cpu:
         os.environ.setdefault("NPROC", "1")
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
+        changed = jax.default_backend() != "cpu"
+    else:
+        changed = not uses_cpu and jax.config.values["jax_platforms"] == "cpu"
+    if changed:
+        raise ClusterError("JAX already uses another kind of device, for an earlier command; restart the worker")
+
+
+def _has_accelerator() -> bool:
+    """Return whether JAX would use an accelerator; does not start JAX."""
+    return bool(entry_points(group="jax_plugins")) and os.environ.get("JAX_PLATFORMS") != "cpu"
 
 
 def _problem(shared: Mapping[str, Any]) -> str | None:

@@ -3,7 +3,6 @@
 `process_runs` runs batches in worker processes, `cluster_runs` on a Dask cluster.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -15,6 +14,7 @@ import jax
 
 from fedlatest.errors import DivergedError
 from fedlatest.experiments.experiment import Experiment, FederationBuilder
+from fedlatest.machine import num_cores
 from fedlatest.simulation import Progress, needed_compilations, simulate_together
 from fedlatest.simulation.compile_ahead import Compilation, CompileAhead
 
@@ -116,12 +116,12 @@ def single_batches(experiments: Sequence[Experiment], folders: Sequence[Path]) -
 
 def default_workers() -> int:
     """Return the number of CPU cores that this process may use, at most MAX_WORKERS."""
-    return min(_num_cores(), MAX_WORKERS)
+    return min(num_cores(), MAX_WORKERS)
 
 
 def default_compile_threads() -> int:
-    """Return how many threads compile ahead: none on a CPU, else a core for each but one, at most MAX_COMPILERS."""
-    return 0 if jax.default_backend() == "cpu" else min(_num_cores() - 1, MAX_COMPILERS)
+    """Return how many threads compile ahead: none on a CPU, else one per core but one, at most MAX_COMPILERS."""
+    return 0 if jax.default_backend() == "cpu" else min(num_cores() - 1, MAX_COMPILERS)
 
 
 def run_batch(
@@ -156,10 +156,6 @@ def run_batch(
         if isinstance(result, DivergedError)
     }
     return specs[0].rounds, diverged
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _compilations(batch: Batch, builder: FederationBuilder, seeds: Sequence[int]) -> list[Compilation]:

@@ -6,6 +6,7 @@ when one of them dies. Here each worker has a connection of its own, over which 
 
 import json
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import jax
 from fedlatest.errors import FedlatestError
 from fedlatest.experiments.experiment import Data, FederationBuilder
 from fedlatest.experiments.parallel_runs import Batch, BatchCallback, BatchProgress, run_batch
+from fedlatest.machine import num_cores
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -70,7 +72,8 @@ def _workers(number: int, load: Callable[[], Data], seeds: list[int]) -> Iterato
     """Start worker processes; on exit ask each to checkpoint and stop, and wait until it has."""
     context = multiprocessing.get_context("spawn")
     pairs = [context.Pipe() for _ in range(number)]
-    processes = [context.Process(target=_worker_main, args=(theirs, load, seeds)) for _, theirs in pairs]
+    num_threads = max(1, num_cores() // number)
+    processes = [context.Process(target=_worker_main, args=(theirs, load, seeds, num_threads)) for _, theirs in pairs]
     try:
         with stop_signals_blocked():  # only the parent asks workers to stop
             for process, (_, theirs) in zip(processes, pairs, strict=True):
@@ -80,18 +83,20 @@ def _workers(number: int, load: Callable[[], Data], seeds: list[int]) -> Iterato
     finally:
         for ours, _ in pairs:
             _send(ours, {"stop": True})
+        started = [process for process in processes if process.pid is not None]
         try:
-            for process in processes:
+            for process in started:
                 process.join()
         finally:  # a second interrupt: do not wait for checkpoints
-            for process in processes:
+            for process in started:
                 if process.is_alive():
                     process.kill()
                     process.join()
 
 
-def _worker_main(connection: Connection, load: Callable[[], Data], seeds: list[int]) -> None:
+def _worker_main(connection: Connection, load: Callable[[], Data], seeds: list[int], num_threads: int) -> None:
     """Run batches in a worker process until the parent asks it to stop or closes the connection."""
+    os.environ.setdefault("NPROC", str(num_threads))  # JAX reads it when its first array is made
     jax.config.update("jax_platforms", "cpu")
     try:
         builder = FederationBuilder(load())

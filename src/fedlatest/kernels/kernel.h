@@ -219,8 +219,12 @@ static inline XLA_FFI_Error *for_each(XLA_FFI_CallFrame *frame, int64_t items, s
     }
   }
   int complete = take_part(loop);
-  if (!complete) atomic_store(&loop->next, items); /* no thread takes another item */
-  for (int64_t turns = 0; complete && atomic_load(&loop->done) < items; turns++) { /* others finish their last items */
+  int64_t taken = items;
+  if (!complete) { /* no thread takes another item */
+    taken = atomic_exchange(&loop->next, items);
+    if (taken > items) taken = items;
+  }
+  for (int64_t turns = 0; atomic_load(&loop->done) < taken; turns++) { /* others finish their last items */
     if (turns > 10000) sched_yield(); /* there are more threads than cores */
   }
   XLA_FFI_Error *error = complete ? NULL : out_of_memory(frame);

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import warnings
 from functools import cache
@@ -18,7 +17,7 @@ import jax
 
 from fedlatest.data.cache import write_shared
 from fedlatest.errors import FedlatestError
-from fedlatest.paths import cache_folder
+from fedlatest.paths import cache_folder, is_private
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
@@ -83,7 +82,9 @@ def _register(kernel: Kernel) -> str | None:
         handlers = {handler: getattr(library, f"{kernel.prefix}_{handler}") for handler in kernel.handlers}
     except (OSError, ValueError, AttributeError, subprocess.SubprocessError, _CompilerError) as error:
         warnings.warn(
-            f"training will be many times slower: the kernel {kernel.source} cannot be compiled ({error})", stacklevel=4
+            f"the kernel {kernel.source} cannot be compiled, so slower JAX code is used ({error}); {SWITCH}=0 disables "
+            "the kernels and this warning",
+            stacklevel=4,
         )
         return None
     for handler, function in handlers.items():
@@ -143,22 +144,13 @@ def _load(command: tuple[str, ...], name: str) -> ctypes.CDLL:
 
 
 def _load_cached(command: tuple[str, ...], library: Path) -> ctypes.CDLL:
-    folder = library.parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_private(folder)
+    if not is_private(library.parent):
+        raise PermissionError(f"{library.parent}: not a folder that only this user can write to")
     try:
         return ctypes.CDLL(str(library))
     except OSError:  # missing or damaged
         write_shared(library, lambda draft: _compile(command, draft))
         return ctypes.CDLL(str(library))
-
-
-def _check_private(folder: Path) -> None:
-    """Raise PermissionError if other users could have placed a library in the folder, because it will be executed."""
-    if sys.platform != "win32":
-        status = folder.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise PermissionError(f"{folder}: other users can write to it")
 
 
 def _compile(command: tuple[str, ...], library: Path) -> None:

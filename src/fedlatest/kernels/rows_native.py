@@ -20,17 +20,19 @@ def is_usable(tree: Any) -> bool:
 
 def add_rows(total: jax.Array, rows: jax.Array, mask: jax.Array) -> jax.Array:
     """Return total [...] plus the sum of the rows [K, ...] of the real slots, added in the order of the slots."""
+    if total.shape != rows.shape[1:]:  # the kernel relies on it
+        raise ValueError(f"rows of shape {rows.shape[1:]}, their total {total.shape}")
     shape = jax.ShapeDtypeStruct(total.shape, jnp.float32)
     return call(KERNEL, "add", shape, total, rows, mask, vmap_method="sequential", input_output_aliases={0: 0})
 
 
 def replace_rows(
-    kept: jax.Array, total: jax.Array, new: jax.Array, positions: jax.Array, mask: jax.Array
+    remembered: jax.Array, total: jax.Array, new: jax.Array, positions: jax.Array, mask: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Replace rows and add their differences to a total, in the order of the slots.
 
     Args:
-        kept: [N, ...] the rows of all clients.
+        remembered: [N, ...] the rows of all clients.
         total: [...].
         new: [K, ...] the new rows.
         positions: int32 [K] which rows they replace; positions outside 0 .. N - 1 are ignored.
@@ -39,8 +41,10 @@ def replace_rows(
     Returns:
         All rows, and the total plus the sum of the differences of the replaced rows.
     """
-    shapes = (jax.ShapeDtypeStruct(kept.shape, jnp.float32), jax.ShapeDtypeStruct(total.shape, jnp.float32))
-    arguments = (kept, total, new, positions.astype(jnp.int32), mask)
+    if not remembered.shape[1:] == total.shape == new.shape[1:]:  # the kernel relies on it
+        raise ValueError(f"rows of shape {remembered.shape[1:]}, new rows {new.shape[1:]}, their total {total.shape}")
+    shapes = (jax.ShapeDtypeStruct(remembered.shape, jnp.float32), jax.ShapeDtypeStruct(total.shape, jnp.float32))
+    arguments = (remembered, total, new, positions.astype(jnp.int32), mask)
     replaced: tuple[jax.Array, jax.Array] = tuple(
         call(KERNEL, "replace", shapes, *arguments, vmap_method="sequential", input_output_aliases={0: 0, 1: 1})
     )

@@ -61,6 +61,8 @@ def train(
     leaves, structure = jax.tree.flatten(start)
     shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, jnp.float32) for leaf in leaves)
     offsets = [] if offset is None else jax.tree.leaves(offset)
+    leaves, offsets, (rates, pulls) = jax.tree.map(jnp.float32, (leaves, offsets, (rates, pulls)))
+    rows = rows.astype(jnp.int32)
     # Under vmap, expand_dims gives arrays that all clients share a leading axis of length 1 and copies nothing.
     results = call(kernel, "train", shapes, *leaves, *offsets, *samples, rows, rates, pulls, vmap_method="expand_dims")
     return jax.tree.unflatten(structure, results)

@@ -63,7 +63,7 @@ def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes:
         if batch_size > MAX_BATCH:
             return None
         if jax.default_backend() == "gpu":
-            usable = not hidden and dense_pallas.is_usable(num_features, num_classes)
+            usable = not hidden and dense_pallas.is_usable(num_features, num_classes) and has_short_offsets(array)
             return _train_dense_in_pallas if usable else None
         sizes = {"num_inputs": num_features, "hidden": hidden, "num_outputs": num_classes}
         kernel = dense_kernel(**sizes, batch_size=batch_size, is_bytes=is_bytes)
@@ -82,11 +82,23 @@ def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTrai
             "num_inputs": num_features, "hidden": hidden, "batch_size": batch_size, "num_words": features.ids.shape[1],
         }  # fmt: skip
         if jax.default_backend() == "gpu":
-            return _train_lstm_in_pallas if lstm_training_pallas.is_usable(**sizes) else None
+            usable = lstm_training_pallas.is_usable(**sizes) and has_short_offsets(features.ids)
+            return _train_lstm_in_pallas if usable else None
         kernel = lstm_kernel(**sizes, id_bytes=min(4, features.ids.dtype.itemsize))
         return _train_in_c(kernel, _texts)
 
     return NativeTraining(apply, sigmoid_cross_entropy, choose)
+
+
+def has_short_offsets(array: Any) -> bool:
+    """Return whether Pallas addresses an array correctly.
+
+    It uses offsets of 32 bits, with a sign, up to 2^32 bytes; an array of bytes may then have too many elements.
+
+    >>> [has_short_offsets(jax.ShapeDtypeStruct((n, 1024), "uint8")) for n in (2**20, 2**21, 2**22, 2**23)]
+    [True, True, False, True]
+    """
+    return not 2**31 < array.size <= 2**32 // array.dtype.itemsize
 
 
 def _levels(features: Any) -> Any:

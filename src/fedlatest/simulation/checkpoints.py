@@ -92,7 +92,7 @@ def restore_states(states: Sequence[State], sources: Sequence[ArrayFile], num_se
     Raises:
         RunFolderError: If an array is missing or has another shape or type.
     """
-    trials = [_SavedTrial(source, number, num_seeds) for source in sources for number in range(num_seeds)]
+    trials = saved_trials(sources, num_seeds)
     restored, offset = [], 0
     for state in states:
         size = state.round.shape[0]
@@ -101,7 +101,12 @@ def restore_states(states: Sequence[State], sources: Sequence[ArrayFile], num_se
     return restored
 
 
-class _SavedTrial(NamedTuple):
+def saved_trials(sources: Sequence[ArrayFile], num_seeds: int) -> "list[SavedTrial]":
+    """Return the trials of some checkpoints, each of `num_seeds` trials."""
+    return [SavedTrial(source, number, num_seeds) for source in sources for number in range(num_seeds)]
+
+
+class SavedTrial(NamedTuple):
     """One trial of a checkpoint."""
 
     source: ArrayFile
@@ -120,15 +125,75 @@ class _SavedTrial(NamedTuple):
         return self.read(name, (num_rows, *shape), dtype)
 
     def row_of(self, seen: npt.NDArray[Any], num_clients: int) -> npt.NDArray[np.int32]:
-        """Return which row of the checkpoint belongs to which client [N], or NO_ROW."""
-        if ROW_OF in self.source:
-            return np.array(self.read(ROW_OF, (num_clients,), np.int32))
-        row_of = np.full(num_clients, NO_ROW, np.int32)
-        row_of[seen] = seen
+        """Return which row of the checkpoint belongs to which client [N], or NO_ROW.
+
+        Args:
+            seen: The clients that have taken part.
+            num_clients: The number of clients, N.
+
+        Raises:
+            RunFolderError: If the checkpoint is damaged: not each client that has taken part has a row of its own.
+        """
+        if ROW_OF not in self.source:
+            row_of = np.full(num_clients, NO_ROW, np.int32)
+            row_of[seen] = seen
+            return row_of
+        row_of = np.array(self.read(ROW_OF, (num_clients,), np.int32))
+        complete = np.array_equal(np.flatnonzero(row_of != NO_ROW), seen)
+        if not (complete and np.array_equal(np.sort(row_of[seen]), np.arange(seen.size))):
+            raise RunFolderError(
+                f"{self.source.path}: damaged: {ROW_OF} does not match the clients that have taken part; "
+                "start the run again"
+            )
         return row_of
 
+    def seen(self, num_clients: int) -> npt.NDArray[np.int32]:
+        """Return the clients that have taken part."""
+        last_round = self.read("last_round", (num_clients,), np.int32)
+        return np.flatnonzero(last_round != NEVER).astype(np.int32)
 
-def _restore_batch(state: State, trials: list[_SavedTrial]) -> State:
+    def client_rows(self, name: str, sources: npt.NDArray[Any], shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+        """Return the rows of the trial, as a view of the file; raise RunFolderError if a source is not among them."""
+        saved = self.rows(name, shape, dtype)
+        if sources.size and sources.max() >= len(saved):
+            raise RunFolderError(f"{self.source.path}: holds {len(saved)} rows for {name}, {sources.max() + 1} needed")
+        return saved
+
+
+class SavedRows:
+    """The rows [trials, N, ...] of all clients in checkpoints; indexing reads a part of them.
+
+    Args:
+        trials: The trials.
+        name: The name of the array.
+        initial: [trials, ...] the state of clients that have not taken part.
+        num_clients: The number of clients, N.
+
+    Raises:
+        RunFolderError: If an array is missing or has another shape or type.
+    """
+
+    def __init__(self, trials: "list[SavedTrial]", name: str, initial: npt.NDArray[Any], num_clients: int) -> None:
+        self.initial = initial
+        self.row_of = [trial.row_of(trial.seen(num_clients), num_clients) for trial in trials]
+        self.rows = [
+            trial.client_rows(name, row_of, initial.shape[1:], initial.dtype)
+            for trial, row_of in zip(trials, self.row_of, strict=True)
+        ]
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Return some trials' rows of some clients."""
+        trials, clients, *rest = index
+        parts = []
+        for row_of, rows, initial in zip(self.row_of[trials], self.rows[trials], self.initial[trials], strict=True):
+            wanted = row_of[clients]
+            part = np.repeat(initial[None], wanted.size, axis=0)
+            part[wanted != NO_ROW] = rows[wanted[wanted != NO_ROW]]
+            parts.append(part)
+        return np.stack(parts)[(slice(None), slice(None), *rest)]
+
+
+def _restore_batch(state: State, trials: list[SavedTrial]) -> State:
     plain = state._replace(clients=ClientState(), slots=None)
     leaves = [
         jnp.asarray(np.stack([trial.read(name, leaf.shape[1:], leaf.dtype) for trial in trials]))
@@ -153,7 +218,7 @@ def _restore_batch(state: State, trials: list[_SavedTrial]) -> State:
     return restored._replace(clients=clients, slots=slots)
 
 
-def _compact_rows(trial: _SavedTrial, saved: npt.NDArray[np.int32], seen: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+def _compact_rows(trial: SavedTrial, saved: npt.NDArray[np.int32], seen: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
     """Return which row belongs to which client [N] if only clients that have taken part have one."""
     if ROW_OF in trial.source:
         return saved
@@ -163,7 +228,7 @@ def _compact_rows(trial: _SavedTrial, saved: npt.NDArray[np.int32], seen: npt.ND
 
 
 def _copy_rows(
-    trial: _SavedTrial, clients: Any, number: int, sources: npt.NDArray[Any], targets: npt.NDArray[Any]
+    trial: SavedTrial, clients: Any, number: int, sources: npt.NDArray[Any], targets: npt.NDArray[Any]
 ) -> Any:
     """Copy rows of a checkpoint to the rows of a trial, in the order of the targets."""
     order = np.argsort(targets, kind="stable")
@@ -171,9 +236,7 @@ def _copy_rows(
     tree = clients.arrays if isinstance(clients, HostRows) else clients
     copied = []
     for name, leaf in named_leaves({"clients": tree}).items():
-        saved = trial.rows(name, leaf.shape[2:], leaf.dtype)
-        if sources.size and sources.max() >= len(saved):
-            raise RunFolderError(f"{trial.source.path}: holds {len(saved)} rows for {name}, {sources.max() + 1} needed")
+        saved = trial.client_rows(name, sources, leaf.shape[2:], leaf.dtype)
         for first, last in row_blocks(leaf, targets.size):
             block = saved[sources[first:last]]
             if isinstance(leaf, np.ndarray):

@@ -115,7 +115,7 @@ def mean_of_remembered(rows: ClientState, stored: Parts, total: Parts, num_clien
 
     def mean(leaf: jax.Array, stored: Any, total: Any) -> jax.Array:
         if leaf.shape[0] == num_clients and leaf.size * leaf.dtype.itemsize <= SUMMED_BYTES:
-            return jnp.mean(decode(leaf, stored.dtype), axis=0, dtype=total.dtype)
+            return jnp.sum(decode(leaf, stored.dtype), axis=0, dtype=total.dtype) / num_clients
         others = (num_clients - leaf.shape[0]) * decode(leaf[-1], stored.dtype).astype(total.dtype)
         return (_sum_in_blocks(leaf, stored.dtype, total.dtype) + others) / num_clients
 

@@ -1,12 +1,10 @@
 """Compiled programs are kept on disk, so that a second process does not compile them again."""
 
 import os
-import sys
-from pathlib import Path
 
 import jax
 
-from fedlatest.paths import cache_folder
+from fedlatest.paths import cache_folder, is_private
 
 SWITCH = "FEDLATEST_COMPILATION_CACHE"  # 0: keep nothing
 MIN_COMPILE_SECONDS = 0.2  # programs that compile faster are not kept
@@ -22,17 +20,6 @@ def enable_compilation_cache() -> None:
     if jax.config.values["jax_compilation_cache_dir"] or os.environ.get(SWITCH) == "0":
         return
     folder = cache_folder() / "programs"
-    if _is_private(folder):
+    if is_private(folder):
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_COMPILE_SECONDS)
-
-
-def _is_private(folder: Path) -> bool:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError:
-        return False
-    if sys.platform == "win32":
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022 and os.access(folder, os.W_OK)

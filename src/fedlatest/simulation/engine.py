@@ -254,6 +254,12 @@ class Engine:
         return nbytes(self._parts) + self.needs.device
 
     @property
+    def _joined_bytes(self) -> int:
+        """Memory for the joined copy of several federations."""
+        parts = [data for data, _ in self._parts]
+        return nbytes(jax.eval_shape(join, parts)) if len(parts) > 1 else 0
+
+    @property
     def state_bytes(self) -> int:
         """Memory of the device for the state of every trial."""
         return self.needs.device - self._size.training_bytes
@@ -277,11 +283,11 @@ class Engine:
             capacity=spec.capacity,
             num_trials=num_trials,
             other_bytes=num_trials * nbytes(one_trial),
-            training_bytes=at_once * spec.client_training_bytes,
+            training_bytes=at_once * spec.client_training_bytes + self._joined_bytes,
         )
 
     def check_memory(self) -> None:
-        """Raise ConfigError if the run does not fit into memory, where the samples already are; allocate nothing."""
+        """Raise ConfigError if the run does not fit into the memory that the samples leave; allocates nothing."""
         room = memory_room()
         if self.needs.fits(room):
             return

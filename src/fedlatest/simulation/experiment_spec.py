@@ -20,7 +20,7 @@ from fedlatest.identity import describe
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
-from fedlatest.simulation.device_data import expand
+from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
 from fedlatest.simulation.memory_needs import client_training_bytes
@@ -31,7 +31,8 @@ Schedule = Callable[[jax.Array], Any]
 ScalarOrSchedule = float | Schedule
 CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
 NATIVE_BYTES = 2**28  # models that a kernel returns at once
-TRAINING_SHARE = 4  # clients trained at once on an accelerator may use one part in so many of its memory
+TRAINING_SHARE = 4  # clients trained at once on an accelerator may use 1 / TRAINING_SHARE of its memory
+SAMPLES_TO_CHECK = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +294,12 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
         return None
     if not isinstance(spec.algorithm.direction, Direction):
         return None
-    train = native.choose(spec.federation.features, spec.batch_size)
+    shapes = jax.tree.leaves(jax.eval_shape(spec.model.init, jax.random.key(0)))
+    if any(leaf.dtype != jnp.float32 for leaf in shapes):
+        return None
+    # Some samples tell in which form all of them are stored; a wrong guess costs no more than an unused kernel.
+    some = jax.tree.map(lambda leaf: leaf[:SAMPLES_TO_CHECK], spec.federation.features)
+    train = native.choose(compact(some), spec.batch_size)
     return None if train is None else native
 
 

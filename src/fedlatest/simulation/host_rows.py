@@ -1,13 +1,15 @@
 """Rows of client state outside the device: in host memory or in a memory-mapped file.
 
-A row is taken into use when its client first takes part, one after the other, so that only the rows of clients that
-have taken part occupy memory or disk space. The file has no name: it disappears with the process.
+Rows are assigned in order, each when its client first takes part, so that only the rows of clients that have taken
+part occupy memory or disk space. The file has no name: it disappears with the process.
 
 Axes: [trials, rows, ...] stored rows, [trials, K, ...] the cohort's.
 """
 
+import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.algorithms.base import ClientState, Cohort, Parts
-from fedlatest.errors import ConfigError
+from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.paths import cache_folder
 from fedlatest.simulation.row_storage import NO_ROW, Rows
 
@@ -42,9 +44,14 @@ class HostRows:
         self.types = types
         num_trials = jax.tree.leaves(self.initial)[0].shape[0]
 
+        self._files: list[_RowFile] = []
+
         def allocate(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
             shape = (num_trials, capacity, *leaf.shape[1:])
-            return np.zeros(shape, leaf.dtype) if rows == "host" else _zeros_on_disk(shape, leaf.dtype)
+            if rows == "host" or 0 in shape:
+                return np.zeros(shape, leaf.dtype)
+            self._files.append(_RowFile(shape, leaf.dtype))
+            return self._files[-1].array
 
         self.arrays: ClientState = jax.tree.map(allocate, self.initial)
         self.row_of = np.full((num_trials, num_clients), NO_ROW, np.int32)
@@ -68,9 +75,16 @@ class HostRows:
         return jax.tree.map(gather, self.arrays, self.initial)
 
     def write(self, cohort: Cohort, states: ClientState) -> None:
-        """Store the states [trials, K, ...] of the real clients of a cohort."""
+        """Store the states [trials, K, ...] of the real clients of a cohort.
+
+        Of a client that is selected twice, which the round reports, the first state is stored.
+
+        Raises:
+            RunFolderError: If the disk is full.
+        """
         clients, mask = _within(cohort.clients, self.row_of.shape[1]), np.asarray(cohort.mask)
-        for trial, real in enumerate(mask):
+        for trial, marked in enumerate(mask):
+            real = _first_of_each(clients[trial], marked)
             rows = self._assign(trial, clients[trial, real])
 
             def scatter(
@@ -102,6 +116,8 @@ class HostRows:
         """Return the rows of clients, after giving the next rows to those that have none."""
         rows = self.row_of[trial, clients]
         new = rows == NO_ROW
+        for file in self._files:
+            file.reserve(trial, int(self.num_used[trial]), int(new.sum()))
         rows[new] = self.num_used[trial] + np.arange(new.sum(), dtype=np.int32)
         self.row_of[trial, clients] = rows
         self.num_used[trial] += new.sum()
@@ -127,20 +143,48 @@ def free_disk_bytes() -> int:
     return shutil.disk_usage(disk_folder()).free
 
 
-def _zeros_on_disk(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size == 0:
-        return np.zeros(shape, dtype)
-    try:
-        disk_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=disk_folder()) as file:  # the mapping keeps it until the array is deleted
-            file.truncate(size)
-            return np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=shape))
-    except OSError as error:
-        raise ConfigError(
-            f"client_rows=disk: {disk_folder()} cannot hold {size / 2**30:.1f} GiB ({error.strerror or error}); "
-            "choose another folder with FEDLATEST_CACHE"
-        ) from error
+class _RowFile:
+    """An array [trials, rows, ...] of zeros in a memory-mapped file without a name.
+
+    Disk space is reserved before rows are used: writing to a mapping for which there is no space would end the process.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.row_bytes = shape, int(np.prod(shape[2:], dtype=np.int64)) * dtype.itemsize
+        size = shape[0] * shape[1] * self.row_bytes
+        try:
+            disk_folder().mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=disk_folder()) as file:
+                file.truncate(size)
+                self.array = np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=shape))
+                self.descriptor = os.dup(file.fileno())
+        except OSError as error:
+            raise ConfigError(
+                f"client_rows=disk: {disk_folder()} cannot hold {size / 2**30:.1f} GiB ({error.strerror or error}); "
+                "choose another folder with FEDLATEST_CACHE"
+            ) from error
+        weakref.finalize(self, os.close, self.descriptor)
+
+    def reserve(self, trial: int, first: int, count: int) -> None:
+        """Reserve disk space for some rows of a trial; raise RunFolderError if there is none."""
+        if count == 0 or not hasattr(os, "posix_fallocate"):
+            return
+        begin = (trial * self.shape[1] + first) * self.row_bytes
+        try:
+            os.posix_fallocate(self.descriptor, begin, count * self.row_bytes)
+        except OSError as error:
+            raise RunFolderError(
+                f"client_rows=disk: {disk_folder()} is full ({error.strerror or error}); make space there or choose "
+                "another folder with FEDLATEST_CACHE, then continue from the last checkpoint with --resume"
+            ) from error
+
+
+def _first_of_each(clients: npt.NDArray[np.int32], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the mask without slots whose client is already in an earlier one."""
+    slots = np.flatnonzero(mask)
+    first = np.zeros_like(mask)
+    first[slots[np.unique(clients[slots], return_index=True)[1]]] = True
+    return first
 
 
 def _within(clients: Any, num_clients: int) -> npt.NDArray[np.int32]:

@@ -78,13 +78,14 @@ def train_locally(
         loss: (params, features, labels) -> mean loss of a batch.
         data: The federation's samples.
         broadcast: What the client received.
-        client: What the client keeps.
+        client: The client's remembered and private state.
         rows: The batches, [steps, batch].
         facts: What the client knows in this round; `facts.learning_rate` is the step size.
         optimizer: An optax transformation without learning rate and sign.
         native: How kernels train the model, if they can do so with this algorithm, loss and optimizer.
     """
     start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
+    _check_like_model(algorithm, "start", start, broadcast.params)
     train = None if native is None else native.choose(data.features, rows.shape[1])
     if train is not None:
         steps = _declared_steps(algorithm.direction, start, broadcast, client, rows, facts)
@@ -107,6 +108,13 @@ def train_locally(
     return local
 
 
+def _check_like_model(algorithm: Algorithm, function: str, found: Params, model: Params) -> None:
+    """Raise ConfigError if a function of an algorithm returns a model of another structure or shape."""
+    shapes, expected = (jax.tree.map(jnp.shape, tree) for tree in (found, model))
+    if shapes != expected:
+        raise ConfigError(f"algorithm {algorithm.name}: {function} returns {shapes}, the model is {expected}")
+
+
 def _declared_steps(
     direction: Any, start: Params, broadcast: Any, client: ClientState, rows: jax.Array, facts: ClientFacts
 ) -> LocalSteps:
@@ -119,9 +127,11 @@ def _declared_steps(
         return values * rate
 
     offset = None if direction.offset is None else direction.offset(broadcast, client, facts)
+    if offset is not None:  # its leaves may be single numbers
+        offset = jax.tree.map(lambda x, leaf: jnp.broadcast_to(jnp.float32(rate * leaf), x.shape), start, offset)
     return LocalSteps(
         start=start,
-        offset=None if offset is None else jax.tree.map(lambda leaf: jnp.float32(rate * leaf), offset),
+        offset=offset,
         rows=rows,
         rates=jnp.full(len(rows), rate) if direction.scale is None else at_every_step(direction.scale),
         pulls=None if direction.pull is None else at_every_step(direction.pull),
@@ -339,6 +349,13 @@ def _zero_contribution(
                 f"algorithm {algorithm.name}: contribute returns the {kind} parts {sorted(found)}, "
                 f"init_client declares {sorted(declared)}; they must be the same"
             )
+        for name in declared:
+            shape, expected = (jax.tree.map(jnp.shape, parts[name]) for parts in (found, declared))
+            if shape != expected:
+                raise ConfigError(
+                    f"algorithm {algorithm.name}: contribute returns the {kind} part {name} with the shape {shape}, "
+                    f"init_client with {expected}; they must be the same"
+                )
     one_row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), shapes)
     summed = jax.eval_shape(sum_rows, one_row)  # sums of narrow integers are wider
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summed)

@@ -71,7 +71,7 @@ class RunSize(NamedTuple):
     capacity: int  # clients that can take part
     num_trials: int
     other_bytes: int  # the state of all trials without rows
-    training_bytes: int  # an estimate
+    training_bytes: int  # an estimate, with the joined copy of several federations
 
     def rows_bytes(self, storage: RowStorage) -> int:
         """Return the size of the rows of all trials."""

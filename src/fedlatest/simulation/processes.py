@@ -1,13 +1,13 @@
 """Several processes that run one simulation together, on one or several hosts (`jax.distributed`).
 
 Every process runs the same program on its own devices. Only the first one reads and writes the run folder; the others
-receive what it read. With a single process all functions do nothing but return their argument's value.
+receive what it read. With a single process nothing is exchanged.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import jax
@@ -19,7 +19,6 @@ from fedlatest.errors import ConfigError, FedlatestError, ProcessError
 
 CONNECT_SECONDS = 300  # how long a process waits for the others at the start
 HEARTBEAT_SECONDS = 30  # a process that does not respond for so long counts as dead
-BLOCK_BYTES = 2**26  # arrays travel between processes in blocks of this size
 
 Value = TypeVar("Value")
 
@@ -88,22 +87,32 @@ def from_first(make: Callable[[], Value]) -> Value:
 
     Raises:
         FedlatestError: If the function raises one; it is then raised in every process.
+        ProcessError: In the other processes, if the function raises any other exception in the first.
     """
     if jax.process_count() == 1:
         return make()
     answer: dict[str, Any] = {}
-    failure = None
+    failure: BaseException | None = None
     if is_first():
         try:
             answer = {"value": make()}
-        except FedlatestError as error:
+        except BaseException as error:  # the others wait for an answer
             failure = error
             answer = {"error": type(error).__name__, "message": str(error)}
     answer = json.loads(_broadcast_bytes(json.dumps(answer).encode()))
     if "error" in answer:
-        kinds = {kind.__name__: kind for kind in FedlatestError.__subclasses__()}
-        raise failure or kinds.get(answer["error"], FedlatestError)(answer["message"])
+        raise failure or _same_error(answer["error"], answer["message"])
     return answer["value"]
+
+
+def _same_error(name: str, message: str) -> FedlatestError:
+    """Return the error that the first process has raised; a ProcessError if it is none of ours."""
+    kinds = [FedlatestError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        if kind.__name__ == name:
+            return kind(message)
+    return ProcessError(f"the first process has stopped ({name}: {message})")
 
 
 def in_any(*flags: bool) -> tuple[bool, ...]:
@@ -153,28 +162,18 @@ def place(array: Any, like: jax.ShapeDtypeStruct, sharding: NamedSharding) -> ja
     return jax.make_array_from_single_device_arrays(like.shape, sharding, held)
 
 
-def fetch_rows(array: jax.Array, trials: slice, num_rows: int) -> np.ndarray[Any, Any]:
-    """Return rows [trials, num_rows, ...] of an array that is divided along its second axis.
-
-    All processes must call this together. In all but the first the result has no meaning.
+def fetch_rows(array: jax.Array, trial: int, first: int, *, size: int) -> np.ndarray[Any, Any]:
+    """Return rows first .. first + size - 1 of one trial, [1, size, ...]; all processes must call this together.
 
     Args:
-        array: [trials, rows, ...].
-        trials: Which trials.
-        num_rows: The number of rows without padding.
+        array: [trials, rows, ...], divided along its second axis.
+        trial: The trial.
+        first: The first row.
+        size: The number of rows.
     """
-    if jax.process_count() == 1:
-        return np.asarray(array)[trials, :num_rows]
-    row_bytes = max(1, array.nbytes // max(1, array.shape[1]))
-    at_once = min(num_rows, max(1, BLOCK_BYTES // row_bytes))
-    whole = np.empty((trials.stop - trials.start, num_rows, *array.shape[2:]) if is_first() else 0, array.dtype)
-    for first in range(0, num_rows, at_once):
-        block = _block(array, np.int32(first), at_once)
-        if is_first():
-            last = min(first + at_once, num_rows)
-            begin = min(first, array.shape[1] - at_once)  # a slice never exceeds the array
-            whole[:, first:last] = np.asarray(block)[trials, first - begin : last - begin]
-    return whole
+    assert isinstance(array.sharding, NamedSharding)
+    everywhere = NamedSharding(array.sharding.mesh, PartitionSpec())
+    return np.asarray(_cut(everywhere)(array, np.int32(trial), np.int32(first), size=size))
 
 
 @contextmanager
@@ -191,11 +190,15 @@ def clear_errors() -> Iterator[None]:
         ) from error
 
 
-def _block(array: jax.Array, first: Any, size: int) -> jax.Array:
-    assert isinstance(array.sharding, NamedSharding)
-    everywhere = NamedSharding(array.sharding.mesh, PartitionSpec())
-    cut = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=(2, 3), out_shardings=everywhere)
-    return cut(array, first, size, 1)
+@cache
+def _cut(sharding: NamedSharding) -> Callable[..., jax.Array]:
+    """Return a compiled function that returns some rows of one trial to where `sharding` says."""
+
+    def cut(array: jax.Array, trial: jax.Array, first: jax.Array, *, size: int) -> jax.Array:
+        begin: list[Any] = [trial, first, *[0] * (array.ndim - 2)]
+        return jax.lax.dynamic_slice(array, begin, (1, size, *array.shape[2:]))
+
+    return jax.jit(cut, static_argnames="size", out_shardings=sharding)
 
 
 def _broadcast_bytes(content: bytes) -> bytes:

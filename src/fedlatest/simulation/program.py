@@ -92,7 +92,7 @@ class State(NamedTuple):
     clients: Any  # ClientState, each leaf [N, ...] or [rows, ...]; the remembered update is u_i. Or `HostRows`
     total: Parts  # the sum of the remembered parts as stored, updated by differences as a server does: N u
     last_round: jax.Array  # [N] R_i
-    failure: jax.Array  # the first failure: NOT_FINITE, INVALID_COHORT or 0
+    failure: jax.Array  # the first failure: NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE or 0
     failed_round: jax.Array
     failed_client: jax.Array  # id of the client, or NEVER
     slots: RowSlots | None = None  # which row belongs to which client, if only some have one

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Parts, RoundFacts, Sums
+from fedlatest.errors import ConfigError
 from fedlatest.identity import ByValue
 from fedlatest.simulation.client_rows import accumulate, mean_of_remembered
 from fedlatest.simulation.device_data import DeviceData
@@ -92,7 +93,14 @@ def select_cohort(program: Program, data: DeviceData, trial: Trial, state: State
     """Return who is available in the next round, and the cohort that the algorithm selects."""
     available = trial.availability.available(state.round, trial.seed)
     facts = _round_facts(program, data, trial, state)
-    return Selection(available, program.algorithm.select(state.server, available, facts))
+    cohort = program.algorithm.select(state.server, available, facts)
+    slots, marked = jnp.shape(cohort.clients), jnp.shape(cohort.mask)
+    if slots != marked or len(slots) != 1 or slots[0] > program.cohort_size:
+        raise ConfigError(
+            f"algorithm {program.algorithm.name}: select returns clients of shape {slots}, a mask of shape {marked}; "
+            f"both must be vectors of at most cohort_size={program.cohort_size}"
+        )
+    return Selection(available, cohort)
 
 
 def finish_round(
@@ -202,8 +210,12 @@ def note_final_model(state: State) -> State:
 
 
 def _in_types_of(like: Parts, sums: Parts) -> Parts:
-    """Return sums in the types in which the algorithm computes, which may be narrower than those of the sums."""
-    return jax.tree.map(lambda one, part: part.astype(one.dtype), like, sums)
+    """Return sums of narrow floating-point numbers in the types in which the algorithm computes."""
+
+    def narrowed(one: Any, part: jax.Array) -> jax.Array:
+        return part.astype(one.dtype) if jnp.issubdtype(one.dtype, jnp.floating) else part
+
+    return jax.tree.map(narrowed, like, sums)
 
 
 @partial(jax.jit, static_argnames="init")

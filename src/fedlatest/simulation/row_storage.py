@@ -115,7 +115,7 @@ def check_storage(client_rows: str, remembered_dtype: str | None) -> None:
 
 
 def no_slots(storage: RowStorage, num_clients: int) -> RowSlots | None:
-    """Return the rows in use before round 0: none; None if every client has a row, or all rows are off the device."""
+    """Return an empty table of rows; None if every client has a row or all rows are off the device."""
     if storage.rows != "seen":
         return None
     return RowSlots(jnp.full(num_clients, NO_ROW, jnp.int32), jnp.int32(0))
@@ -142,12 +142,14 @@ def find_rows(storage: RowStorage, slots: RowSlots | None, cohort: Cohort) -> tu
 
 
 def total_type(dtype: Any) -> Any:
-    """Return the type in which the sum over all clients is kept: never narrower than float32.
+    """Return the type in which the sum over all clients is kept: never narrower than float32 or int32.
 
-    >>> total_type(jnp.bfloat16).name, total_type(jnp.int32).name
+    >>> total_type(jnp.bfloat16).name, total_type(jnp.int8).name
     ('float32', 'int32')
     """
-    return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.floating) else jnp.dtype(dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.promote_types(dtype, jnp.float32)
+    return jnp.promote_types(dtype, jnp.int32) if jnp.issubdtype(dtype, jnp.integer) else jnp.dtype(dtype)
 
 
 def initial_total(one: Parts, stored: Parts, num_clients: int) -> Parts:

@@ -4,7 +4,7 @@
 engine; they call the methods together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,16 +19,17 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
-from fedlatest.simulation.checkpoints import ArrayPart
+from fedlatest.simulation.checkpoints import ArrayPart, SavedRows, SavedTrial, saved_trials
 from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.device_data import DeviceData
 from fedlatest.simulation.engine import Engine, Measured, TrialBatch, fetch
 from fedlatest.simulation.evaluation import Score, tally
 from fedlatest.simulation.experiment_spec import ExperimentSpec
+from fedlatest.simulation.host_rows import row_blocks
 from fedlatest.simulation.memory import available_bytes, nbytes
-from fedlatest.simulation.processes import fetch_rows, place
+from fedlatest.simulation.processes import fetch_rows, from_first, place
 from fedlatest.simulation.program import Program, Record, State, Trial
-from fedlatest.simulation.rounds import advance_trials, average_error, initial_model, start_trials
+from fedlatest.simulation.rounds import advance_trials, average_error, initial_model, start_clients, start_trials
 from fedlatest.simulation.sharding import (
     DATA_SPECS,
     DIVIDED,
@@ -43,7 +44,7 @@ from fedlatest.simulation.sharding import (
     shard_data,
     sum_over_devices,
 )
-from fedlatest.trees import checked, named_leaves
+from fedlatest.trees import named_leaves
 
 STATE_SPECS: Any = State(*[REPLICATED] * len(State._fields))._replace(clients=DIVIDED_ROWS)  # type: ignore[arg-type]
 
@@ -83,8 +84,10 @@ class RowsPart(NamedTuple):
         return self.array.dtype
 
     def blocks(self) -> Iterable[npt.NDArray[Any]]:
-        """Yield the part; all processes must do so together."""
-        yield fetch_rows(self.array, slice(self.first, self.last), self.num_clients)
+        """Yield the part in blocks of rows; all processes must do so together."""
+        for trial in range(self.first, self.last):
+            for first, last in row_blocks(self.array, self.num_clients):
+                yield fetch_rows(self.array, trial, first, size=last - first)
 
 
 class ShardedEngine(Engine):
@@ -103,11 +106,13 @@ class ShardedEngine(Engine):
         for spec in specs:
             if spec.client_rows not in ("auto", "all") or spec.remembered_dtype is not None:
                 raise ConfigError(
-                    "client_rows, remembered_dtype: with several devices each client has a row on one of them, in the "
-                    "type in which the algorithm computes; leave these options out"
+                    f"client_rows={spec.client_rows}, remembered_dtype={spec.remembered_dtype}: not supported with "
+                    "several devices; leave these options out"
                 )
         if len({spec.executed.federation for spec in specs}) > 1:
-            raise ConfigError("on several devices, experiments with different data are simulated separately")
+            raise ConfigError(
+                "these experiments use different data and cannot run together on several devices; run them one by one"
+            )
         self.mesh = mesh
         super().__init__(specs, clients_at_once=clients_at_once)
         self.batches = [batch._replace(trials=replicate(batch.trials, mesh)) for batch in self.batches]
@@ -179,7 +184,7 @@ class ShardedEngine(Engine):
         return sharers * (nbytes(divided) // self.num_devices + nbytes(everything) - nbytes(divided))
 
     def check_memory(self) -> None:
-        """Raise ConfigError if the state does not fit into memory, where the samples already are; allocate nothing."""
+        """Raise ConfigError if the state does not fit into the memory that the samples leave; allocates nothing."""
         room = available_bytes()
         if room is not None and self.state_bytes > room:
             raise ConfigError(
@@ -208,25 +213,37 @@ class ShardedEngine(Engine):
         Raises:
             RunFolderError: If an array is missing or has another shape or type.
         """
-        structures = self._structures()
-        leaves: list[list[Any]] = [[] for _ in structures]
-        divided = _names_of_rows(structures[0])
-        for name, like in named_leaves(structures[0]).items():
-            num_rows = [self.num_clients] if name in divided else list(like.shape[1:2])
-            shape = (len(self.seeds) // len(sources), *num_rows, *like.shape[2:])
-            expected = jax.ShapeDtypeStruct(shape, like.dtype)
-            whole = [checked(source, name, expected, source=source.path) for source in sources if source is not None]
-            every = whole[0] if len(whole) == 1 else np.concatenate(whole) if whole else None
-            for batch, (offset, structure) in enumerate(zip(self._offsets, structures, strict=True)):
-                size = structure.round.shape[0]
-                part = None if every is None else every[offset : offset + size]
-                sharding = NamedSharding(self.mesh, DIVIDED_ROWS if name in divided else REPLICATED)
-                target = jax.ShapeDtypeStruct((size, *like.shape[1:]), like.dtype)
-                leaves[batch].append(place(part, target, sharding))
-        return [
-            jax.tree.unflatten(jax.tree.structure(structure), parts)
-            for structure, parts in zip(structures, leaves, strict=True)
+        files = [source for source in sources if source is not None]
+        trials = saved_trials(files, len(self.seeds) // len(sources))
+        saved: list[dict[str, Any]] = []
+
+        def read() -> None:
+            for offset, batch, structure in zip(self._offsets, self.batches, self._structures(), strict=True):
+                saved.append(self._read_batch(trials[offset : offset + batch.size], batch, structure))
+
+        from_first(read)
+        return [self._place(saved[number] if saved else {}, like) for number, like in enumerate(self._structures())]
+
+    def _read_batch(self, trials: list[SavedTrial], batch: TrialBatch, structure: State) -> dict[str, Any]:
+        """Return the arrays of a batch in checkpoints by name; clients' rows are read when they are placed."""
+        clients = jax.device_get(start_clients(self._models(batch), program=self.program))
+        initial = {f"clients.{name}": leaf for name, leaf in named_leaves(clients).items()}
+        return {
+            name: SavedRows(trials, name, initial[name], self.num_clients)
+            if name in initial
+            else np.stack([trial.read(name, like.shape[1:], like.dtype) for trial in trials])
+            for name, like in named_leaves(structure).items()
+        }
+
+    def _place(self, arrays: Mapping[str, Any], structure: State) -> State:
+        """Return a state on the devices from arrays that only the first process has."""
+        divided = _names_of_rows(structure)
+        leaves = [
+            place(arrays.get(name), like, NamedSharding(self.mesh, DIVIDED_ROWS if name in divided else REPLICATED))
+            for name, like in named_leaves(structure).items()
         ]
+        placed: State = jax.tree.unflatten(jax.tree.structure(structure), leaves)
+        return placed
 
 
 @partial(jax.jit, static_argnames=("program", "num_clients", "mesh"))
