@@ -1,4 +1,4 @@
-"""What a worker of a Dask cluster does: check that it can run experiments, and run a batch of them.
+"""Functions that a worker of a Dask cluster calls: check whether it can run experiments, and run a batch of them.
 
 `cluster_runs` sends the requests, which are plain data.
 """
@@ -22,7 +22,7 @@ from fedlatest.experiments.experiment import FederationBuilder
 from fedlatest.experiments.parallel_runs import Batch, run_batch
 from fedlatest.version import __version__
 
-VISIBLE_SECONDS = 5  # a file system may show a new file to other machines a little later
+VISIBLE_SECONDS = 5  # a file system may show a new file to other machines with a delay
 LOCKED_SECONDS = 60  # how long a run folder may be in use by a worker that is about to stop
 REPORT_SECONDS = 0.2  # shortest time between two reports of a batch
 DATA_VARIABLE = "FEDLATEST_DATA"
@@ -67,8 +67,8 @@ def run_on_worker(request: Mapping[str, Any]) -> dict[str, Any]:
         rounds, diverged = _run_when_unlocked(batch, builder, request, report)
     except KeyboardInterrupt:
         if _is_cancelled(worker, key):
-            return {}  # nobody waits for it
-        raise Reschedule from None  # this worker is closing; another one goes on from the checkpoint
+            return {}  # no process reads the result
+        raise Reschedule from None  # this worker is closing; another one continues from the checkpoint
     except (FedlatestError, OSError) as error:
         return {"error": str(error), "worker": address}
     finally:
@@ -84,7 +84,7 @@ def describe_worker(shared: Mapping[str, Any]) -> dict[str, Any]:
 def _run_when_unlocked(
     batch: Batch, builder: FederationBuilder, request: Mapping[str, Any], report: Callable[[int], None]
 ) -> tuple[int, dict[str, str]]:
-    """Run a batch; wait for another worker that was told to stop, or was lost, and still writes to its folders."""
+    """Run a batch; if a worker that was asked to stop or was lost still writes to its folders, wait for it."""
     deadline = time.monotonic() + LOCKED_SECONDS
     while True:
         try:
@@ -97,18 +97,18 @@ def _run_when_unlocked(
 
 @lru_cache(maxsize=1)
 def _builder(recipe: str, folder: str | None) -> FederationBuilder:
-    """Return a data set, which a worker keeps for its next batch."""
+    """Return the builder for a data set; the worker keeps the data for its next batch."""
     return FederationBuilder(RECIPES[recipe].load(None if folder is None else Path(folder)))
 
 
 def _is_cancelled(worker: Worker, key: Any) -> bool:
-    """Return whether a task was cancelled, or its client has gone."""
+    """Return whether a task was cancelled, or the command that submitted it has disconnected."""
     task = worker.state.tasks.get(key)
     return task is None or task.state == "cancelled"
 
 
 def _use_device(device: str | None) -> None:
-    """Use the CPU if asked to; there, one thread per worker, because a worker is meant to have one core."""
+    """Configure JAX for the device; on a CPU with one thread, because each worker is meant to use one core."""
     if device == "cpu" or not entry_points(group="jax_plugins"):
         os.environ.setdefault("NPROC", "1")
     if device == "cpu":
@@ -132,6 +132,6 @@ def _problem(shared: Mapping[str, Any]) -> str | None:
 
 def _is_visible(path: Path) -> bool:
     with suppress(OSError):
-        os.listdir(path.parent)  # noqa: PTH208  refreshes what a network file system remembers of the folder
+        os.listdir(path.parent)  # noqa: PTH208  makes a network file system refresh its cache of the folder
         return path.is_file()
     return False
