@@ -204,9 +204,9 @@ def main() -> None:
 def print_limits() -> None:
     """Print what the fused C programs and the machine reach with one thread and with all cores."""
     programs = {
-        "fused C, M, each client its own samples (the limit below)": M_LIMIT,
+        "fused C, M, each client its own samples": M_LIMIT,
         "fused C, M, samples of any client": M_LIMIT._replace(defines=("ANY_SAMPLES",)),
-        "fused C, S (the limit below)": S_LIMIT,
+        "fused C, S": S_LIMIT,
     }
     print(f"| limit | 1 thread | {num_cores()} threads |\n|---|---|---|")
     for name, limit in programs.items():

@@ -104,7 +104,7 @@ def main() -> None:
     for case in CASES:
         command = [sys.executable, "-m", "benchmarks.tweets_rounds", "--case", case, "--repeats", str(options.repeats)]
         command += ["--data", str(options.data)] if options.data else []
-        environment = {"NPROC": "1", **os.environ}  # as the command line does
+        environment = {"NPROC": "1", **os.environ}  # one thread, as in the older tables
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
         print(
             f"| {row['device']} | {case} | {row['median']:.2f} | {row['best']:.2f} | {1000 / row['median']:.0f} "

@@ -30,7 +30,7 @@ def test_run_tweets_end_to_end(tmp_path: Path) -> None:
     model = load_model(tmp_path / "o")
     correct = model.predict(federation.test_features, table=federation.table) == federation.test_labels
     assert correct.mean() == pytest.approx(folder.metrics().rows[-1].test_accuracy, abs=1e-6)
-    with pytest.raises(ConfigError, match="table: texts as numbers of words need theirs"):
+    with pytest.raises(ConfigError, match="table: missing; features that are Words need"):
         model.predict(federation.test_features)
 
 

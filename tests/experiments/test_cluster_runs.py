@@ -164,6 +164,8 @@ def test_command_line(local: Cluster, small_mnist: Path, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert re.search(r"FedAvg +0\.\d{4}", done.stdout)
     assert (tmp_path / "q/figure.png").is_file()
+    refused = fedlatest_here(*command, "--force", "--client-rows", "disk", cwd=tmp_path, data=small_mnist)
+    assert "--client-rows: not with --cluster" in refused.stderr
     invalid = fedlatest_here(*command, "--force", "--set", "evaluate_every=0", cwd=tmp_path, data=small_mnist)
     assert invalid.returncode == 1
     assert RunFolder(tmp_path / "q").finished

@@ -37,12 +37,12 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def algorithms(path: str) -> None:
-    """Save what every algorithm gives after some rounds on one and on several devices, as arrays NAME/DEVICES/LEAF."""
+def algorithms(path: str, *names: str) -> None:
+    """Save what some algorithms give after some rounds on one and on several devices, as arrays NAME/DEVICES/LEAF."""
     from fedlatest.algorithms import ALGORITHMS
 
     found = {}
-    for name in ALGORITHMS:
+    for name in names:
         some = name in ("fedlaavg", "fedawe")  # these on four devices and with scores, which takes longer to compile
         for devices in (1, 2, 4) if some else (1, 2):
             for leaf, value in rounds_of(ALGORITHMS[name](), devices, measure=some).items():

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _leave_other_processes() -> None:
-    """End this process at once if it simulates together with others: they notice, instead of waiting for it."""
+    """End this process at once if it simulates together with others, so that they end too and do not wait for it."""
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
         time.sleep(1)  # if the error is common to all processes, each can print it

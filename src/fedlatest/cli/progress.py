@@ -43,7 +43,10 @@ class GracefulStop:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        err.print("stopping at the next checkpoint; press Ctrl-C again to stop immediately")
+        err.print(
+            "stopping after the current block of rounds, with a checkpoint; press Ctrl-C again to stop immediately",
+            soft_wrap=True,
+        )
 
 
 class RoundsPerSecond(ProgressColumn):
@@ -82,7 +85,7 @@ class ExperimentBars:
 
     def update(self, progress: "SimulationProgress") -> None:
         """Show the progress of the current experiment."""
-        if not self._started:  # a resumed run starts at its checkpoint; the rounds before it say nothing about speed
+        if not self._started:  # a resumed run starts at its checkpoint; earlier rounds do not count for the speed
             self._progress.reset(self._task, completed=progress.round)
             self._started = True
             for note in progress.notes:
@@ -160,7 +163,7 @@ class BatchBars:
         """Show the progress of one batch."""
         number, batch = progress.batch, self._batches[progress.batch]
         rounds = batch.experiments[0].values["rounds"]
-        if number not in self._tasks:  # rounds that were done before this command leave the total
+        if number not in self._tasks:  # rounds that were done before this command are subtracted from the total
             self._tasks[number] = self._progress.add_task(_title(batch), total=rounds, status="")
             self._last_round[number] = progress.round
             self._shrink(self._work[number] * progress.round / rounds)

@@ -31,7 +31,7 @@ def reproduce(
     published: Annotated[Path | None, typer.Option(help="CSV of the published histories, to draw and compare.")] = None,
     to: Annotated[Path | None, typer.Option("--out", help="Folder for runs, figures and report.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or gpu (default: JAX's choice).")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core, at most 8).")] = None,
     cluster: Annotated[
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,

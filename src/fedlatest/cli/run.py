@@ -78,6 +78,8 @@ def run(
         raise ConfigError("--resume, --force: resume the run or replace it, not both")
     numbers = _seeds(seed, seeds)
     check_cluster(cluster)
+    if cluster and (devices is not None or hosts is not None or client_rows != "auto"):
+        raise ConfigError("--devices, --hosts, --client-rows: not with --cluster; its workers use one device each")
     num_devices = use_devices(
         "cpu" if cluster else device, devices, hosts=hosts, host_id=host_id, coordinator=coordinator
     )

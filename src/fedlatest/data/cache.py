@@ -45,7 +45,7 @@ def cached(name: str, key: str, compute: Callable[[], Arrays]) -> Arrays:
 
 def write_shared(path: Path, write: Callable[[Path], None]) -> None:
     """Write a file of the cache with `write_atomically`, while no other process writes to its folder."""
-    lock = acquire_lock(path.parent, wait=True)  # processes that write the same file would share one draft
+    lock = acquire_lock(path.parent, wait=True)  # otherwise two processes could use the same temporary file
     try:
         write_atomically(path, write)
     finally:

@@ -1,7 +1,7 @@
 """Named recipes and their settings, and the simulations behind the paper's theory.
 
 A recipe (`quickstart`, `mnist`, `tweets`, `sentiment140`) turns KEY=VALUE overrides into experiments. May import
-algorithms, availability, data, models, runs, simulation and theory; not reproduction, report or cli.
+algorithms, availability, data, models, simulation, streams and theory; not reproduction, report or cli.
 """
 
 from fedlatest.experiments.experiment import Experiment, FederationBuilder, Recipe

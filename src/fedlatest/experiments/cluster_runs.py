@@ -1,6 +1,6 @@
-"""Batches on a Dask cluster; `cluster_worker` is what the workers do.
+"""Running batches on a Dask cluster; `cluster_worker` has the functions that the workers call.
 
-Dask (`pip install 'fedlatest[cluster]'`) distributes the batches and repeats them when a worker dies. What travels is
+Dask (`pip install 'fedlatest[cluster]'`) distributes the batches and repeats them when a worker dies. The messages are
 plain data: the name of a recipe, values, seeds and paths. A worker loads the data itself and writes the run folders,
 which must be on a file system that it shares with this process; a repeated batch continues from its checkpoints.
 """
@@ -33,7 +33,7 @@ from fedlatest.version import __version__
 
 LOCAL = "local"  # the address of a cluster that is started for one command
 CONNECT_SECONDS = 5
-DONE = "done"  # a kind of message, beside those of cluster_worker
+DONE = "done"  # a kind of message, besides those of cluster_worker
 
 
 class DataSource(NamedTuple):
@@ -175,7 +175,7 @@ def _client(address: str) -> Client:
 
 @contextmanager
 def _local_cluster(num_workers: int) -> Iterator[Any]:
-    with stop_signals_blocked():  # Ctrl-C reaches all processes of a terminal; only this one shall act on it
+    with stop_signals_blocked():  # Ctrl-C is sent to all processes of a terminal; only this one handles it
         cluster = LocalCluster(
             n_workers=num_workers,
             threads_per_worker=1,
@@ -306,7 +306,7 @@ def _shared_file(folder: Path) -> Iterator[dict[str, Any]]:
     """Create a file that every worker must see; yield what a worker needs to check that."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / f".fedlatest-cluster-{secrets.token_hex(8)}"
-    path.write_text("Workers of a Dask cluster look for this file to find out whether they share this folder.\n")
+    path.write_text("Workers of a Dask cluster check with this file whether they share this folder.\n")
     try:
         yield {"path": str(path), "version": __version__}
     finally:

@@ -66,7 +66,7 @@ def run_on_worker(request: Mapping[str, Any]) -> dict[str, Any]:
         rounds, diverged = _run_when_unlocked(batch, builder, request, report)
     except KeyboardInterrupt:
         if _is_cancelled(worker, key):
-            return {}  # nobody waits for it
+            return {}  # no process reads the result
         raise Reschedule from None  # this worker is closing; another one continues from the checkpoint
     except (FedlatestError, OSError) as error:
         return {"error": str(error), "worker": address}

@@ -75,8 +75,8 @@ def explain_example1(example: Example1, *, learning_rate: float, periods: int | 
     Args:
         example: the two clients.
         learning_rate: gamma in the paper, below 1/2.
-        periods: number of periods of t1 + t2 rounds; by default enough for FedAvg to forget x^0 (to 1e-13) and for
-            FedLaAvg to converge.
+        periods: number of periods of t1 + t2 rounds; by default enough for FedLaAvg to converge, and for the influence
+            of x^0 on FedAvg to fall below 1e-13.
 
     Returns:
         One Ending per algorithm. The variant that excludes a client is left out if t1 = t2.

@@ -175,7 +175,7 @@ def resolve_always_available(
         defaults: the recipe's defaults.
         overrides: KEY=VALUE overrides.
         availability_keys: keys of the default availability model; if one of them or `availability` is overridden,
-            the user has chosen an availability, and it stays.
+            the user has chosen an availability, which is kept.
 
     Returns:
         Every key with its value.

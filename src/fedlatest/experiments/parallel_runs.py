@@ -1,4 +1,4 @@
-"""Many experiments: batches of them, their progress, and running them one after the other in this process.
+"""Batches of experiments, their progress, and running batches one after the other in this process.
 
 `process_runs` runs batches in worker processes, `cluster_runs` on a Dask cluster.
 """
@@ -70,8 +70,8 @@ def run_batches(
         seeds: the seeds of every experiment.
         on_progress: called after every block of rounds and at the end of every batch.
         compile_threads: number of threads that compile the programs of later batches while a batch runs; 0 compiles
-            each program when it is needed. By default the cores that are left beside an accelerator, and 0 on a CPU,
-            whose cores are busy with the rounds.
+            each program when it is needed. By default the number of cores minus 1 (at most MAX_COMPILERS) with an
+            accelerator, and 0 on a CPU, whose cores are busy with the rounds.
     """
     threads = default_compile_threads() if compile_threads is None else compile_threads
     with CompileAhead(threads) if threads else nullcontext() as ahead:
@@ -120,7 +120,7 @@ def default_workers() -> int:
 
 
 def default_compile_threads() -> int:
-    """Return how many threads compile ahead: none on a CPU, else one per core but one, at most MAX_COMPILERS."""
+    """Return how many threads compile ahead: 0 on a CPU, else the number of cores minus 1, at most MAX_COMPILERS."""
     return 0 if jax.default_backend() == "cpu" else min(num_cores() - 1, MAX_COMPILERS)
 
 
@@ -132,7 +132,7 @@ def run_batch(
     *,
     tensorboard: bool = False,
 ) -> tuple[int, dict[str, str]]:
-    """Run what is missing of a batch.
+    """Run the experiments of a batch that are not finished.
 
     Args:
         batch: the experiments and their folders.

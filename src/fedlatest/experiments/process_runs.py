@@ -1,4 +1,4 @@
-"""Batches in worker processes on this machine, without further packages.
+"""Running batches in worker processes on this machine, without further packages.
 
 `concurrent.futures` reports no progress, cannot ask a process to write a checkpoint and stop, and ends all processes
 when one of them dies. Here each worker has a connection of its own, over which both sides send JSON.
@@ -58,7 +58,7 @@ def run_batches_in_processes(
 
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM only afterwards; processes that are started meanwhile never receive them."""
+    """Block SIGINT and SIGTERM within the context; processes that are started in it never receive them."""
     resource_tracker.ensure_running()  # starting the first process would start it, which unblocks the signals
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:

@@ -6,8 +6,8 @@ Clients form two groups that are available in alternating blocks. The loss of cl
     (x_j - c_ij)^2 / 2        gradients are not bounded, so G is measured along the trajectory
 
 plus sigma / sqrt(d) times <s, x> for a random vector s of signs, whose mean over a client's samples is exactly 0. The
-centres c_ij are +-`heterogeneity` for the two groups, plus evenly spaced offsets of up to a quarter of it per client:
-the objective hardly depends on N.
+centres c_ij are +-`heterogeneity` for the two groups, plus evenly spaced offsets of up to a quarter of it per client,
+so that the objective depends little on N.
 """
 
 import math
@@ -120,16 +120,16 @@ class Exponents(NamedTuple):
 def simulate_rate(setting: RateSetting, seeds: Sequence[int] = (0,)) -> RatePoint:
     """Simulate a setting for some seeds in float64 and compute the bound of Theorem 3 for it."""
     with jax.enable_x64(True):
-        program, observe = _program(setting.num_clients, setting.kind)
+        program, observe_gradients = _program(setting.num_clients, setting.kind)
         samples, centres = _clients(setting)
         pattern = diurnal(np.arange(setting.num_clients) % 2 == 0, period=setting.period)
         squared, largest, staleness = [], 0.0, 0
         for seed in seeds:
             trial = Trial(jnp.uint32(seed), pattern, jnp.float64(setting.learning_rate), {})
             state = initial_state(program, jnp.full(DIMENSIONS, START, jnp.float64), setting.num_clients)
-            _, looked, record = observe_rounds(program, samples, trial, state, setting.rounds, observe)
-            squared.append(looked["global"][:-1].mean())
-            largest = max(largest, float(looked["local"][:-1].max()))
+            _, observed, record = observe_rounds(program, samples, trial, state, setting.rounds, observe_gradients)
+            squared.append(observed["global"][:-1].mean())
+            largest = max(largest, float(observed["local"][:-1].max()))
             staleness = max(staleness, int(record.max_staleness.max()))
     bounded = setting.kind == "logcosh"
     gradient = math.sqrt((DIMENSIONS if bounded else largest) + setting.noise**2)
@@ -161,21 +161,21 @@ def _loss_and_slope(kind: Kind) -> tuple[Callable[[Any], Any], Callable[[Any], A
 
 
 def _program(num_clients: int, kind: Kind) -> tuple[Program, Callable[[DeviceData, State], Any]]:
-    """Return the program of Algorithm 1 (one local step on one sample), and what is measured in every round."""
+    """Return the program of Algorithm 1 (one local step on one sample), and a function that is called every round."""
     per_coordinate, slope = _loss_and_slope(kind)
 
     def loss(x: jax.Array, features: Any, labels: jax.Array) -> jax.Array:
         del labels
         return jnp.mean(jnp.sum(per_coordinate(x - features["centre"]) + features["sign"] * x, axis=-1))
 
-    def look(samples: DeviceData, state: State) -> dict[str, jax.Array]:
+    def observe_gradients(samples: DeviceData, state: State) -> dict[str, jax.Array]:
         """Return ||grad f||^2 and the largest ||grad f_i||^2; the signs cancel within a client."""
         local = slope(state.server.params - samples.features["centre"][samples.starts])  # [N, d]
         return {"global": jnp.sum(jnp.mean(local, axis=0) ** 2), "local": jnp.max(jnp.sum(local**2, axis=1))}
 
     cohort_size = num_clients // 4
     program = Program(fedlaavg(), loss, cohort_size, num_steps=1, batch_size=1, clients_at_once=cohort_size)
-    return program, look
+    return program, observe_gradients
 
 
 def _clients(setting: RateSetting) -> tuple[DeviceData, Floats]:

@@ -23,7 +23,7 @@ class Model(NamedTuple):
     apply: Callable[[Params, Any], jax.Array]
     settings: Mapping[str, Any] = {}
     native_training: Any = None
-    """A `NativeTraining`, if kernels can train this very `apply`."""
+    """A `NativeTraining`, if kernels can train a model with this `apply`; otherwise None."""
 
 
 class Loss(NamedTuple):

@@ -17,7 +17,7 @@ Apply = Callable[[Params, Any], jax.Array]
 
 
 class Samples(NamedTuple):
-    """The samples of all clients as they lie on the device."""
+    """The samples of all clients as they are stored on the device."""
 
     features: Any  # [samples, ...]
     labels: jax.Array  # [samples]
@@ -54,7 +54,14 @@ class NativeTraining(NamedTuple):
 
 
 def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes: int) -> NativeTraining:
-    """Return how `logistic` (no hidden units) and `mlp` are trained."""
+    """Return how kernels train `logistic` and `mlp`.
+
+    Args:
+        apply: The `apply` of the model.
+        num_features: Length of the input.
+        hidden: Number of hidden units; 0 for `logistic`.
+        num_classes: Number of logits.
+    """
 
     def choose(features: Any, batch_size: int) -> Train | None:
         array, is_bytes = _levels(features), isinstance(features, Pixels)
@@ -73,7 +80,13 @@ def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes:
 
 
 def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTraining:
-    """Return how `lstm` is trained on texts that are stored as numbers of words."""
+    """Return how kernels train `lstm` on texts that are stored as word numbers.
+
+    Args:
+        apply: The `apply` of the model.
+        num_features: Length of a word vector.
+        hidden: Number of hidden units in each layer.
+    """
 
     def choose(features: Any, batch_size: int) -> Train | None:
         if not isinstance(features, Words):

@@ -1,4 +1,4 @@
 """The paper's figures, published numbers and claims, and how runs are compared with them.
 
-May import `errors`, `experiments`, `report` and `theory`. `report` never imports this package.
+May import `experiments` and `report`. `report` never imports this package.
 """

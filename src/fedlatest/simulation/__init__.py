@@ -1,6 +1,6 @@
 """The compiled simulator: local training, the round loop, evaluation, recording.
 
-It imports `algorithms`, `availability`, `data`, `models`, `runs` and `theory`, and nothing that imports it.
+May import `algorithms`, `availability`, `data`, `kernels`, `models`, `runs` and `theory`.
 """
 
 from fedlatest.simulation.engine import Engine

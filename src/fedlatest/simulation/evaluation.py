@@ -15,11 +15,11 @@ ROWS_AT_ONCE = 2000
 
 
 class Score(NamedTuple):
-    """Means over a data set, and how many rows of each label were answered correctly."""
+    """Loss and accuracy on a data set: means as returned by `evaluate`, sums as returned by `tally`."""
 
     loss: jax.Array
-    accuracy: jax.Array
-    num_correct: jax.Array  # [labels], empty where labels are not counted
+    accuracy: jax.Array  # the share of correct outputs, or their number
+    num_correct: jax.Array  # [labels] correct outputs of each label; empty if labels are not counted separately
 
 
 def evaluate(
@@ -32,7 +32,17 @@ def evaluate(
     table: jax.Array | None = None,
     num_labels: int = 0,
 ) -> Score:
-    """Mean loss and accuracy of the model on all rows; labels 0 .. num_labels - 1 are counted apart as well."""
+    """Return the mean loss and the accuracy of a model on all samples.
+
+    Args:
+        apply: The `apply` of the model.
+        loss: The loss function.
+        params: The parameters of the model.
+        features: [samples, ...] as they are stored on the device.
+        labels: [samples].
+        table: Word vectors, if the samples are texts.
+        num_labels: Also count correct outputs for each of the labels 0 .. num_labels - 1; 0 for none.
+    """
     total, num_rows = tally(apply, loss, params, features, labels, table=table, num_labels=num_labels), labels.shape[0]
     return Score(total.loss / num_rows, total.accuracy / num_rows, total.num_correct)
 
@@ -48,10 +58,21 @@ def tally(
     num_labels: int = 0,
     num_real: jax.Array | None = None,
 ) -> Score:
-    """Sum of the losses and number of correct answers; rows from `num_real` on, where it is given, do not count."""
+    """Return the sum of the losses and the number of correct outputs of a model.
+
+    Args:
+        apply: The `apply` of the model.
+        loss: The loss function.
+        params: The parameters of the model.
+        features: [samples, ...] as they are stored on the device.
+        labels: [samples].
+        table: Word vectors, if the samples are texts.
+        num_labels: Also count correct outputs for each of the labels 0 .. num_labels - 1; 0 for none.
+        num_real: The number of samples before the padding, which is not counted; by default there is no padding.
+    """
     num_rows = labels.shape[0]
     real = None if num_real is None else jnp.arange(num_rows) < num_real
-    if isinstance(features, Words):  # texts of a length together: a slice then takes as long as its longest, no more
+    if isinstance(features, Words):  # a slice takes as long as its longest text: put texts of similar length together
         by_length = jnp.argsort(features.lengths)
         features, labels, real = jax.tree.map(lambda leaf: leaf[by_length], (features, labels, real))
 

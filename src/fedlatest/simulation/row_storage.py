@@ -4,7 +4,7 @@
     all     on the device                                             every client, [N, ...]
     seen    on the device                                             clients that have taken part
     host    in host memory; only the cohort's rows on the device      clients that have taken part
-    disk    in a memory-mapped file; likewise                         clients that have taken part
+    disk    in a file; only the cohort's rows on the device           clients that have taken part
 
 All four give the same models, bit for bit. At most cohort size x rounds clients can take part, so the number of rows
 is known before the run. A narrower type rounds the remembered parts and therefore changes results; the sum of what is

@@ -1,4 +1,4 @@
-"""The final model of a run, in one call."""
+"""`load_model`: read the final model of a run folder, and use it for predictions."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,33 +17,58 @@ from fedlatest.trees import from_named_leaves
 
 
 class TrainedModel(NamedTuple):
-    """A trained model: parameters, and what to do with them."""
+    """A model and its trained parameters.
+
+    Args:
+        model: The (init, apply) pair.
+        params: The parameters of one seed.
+    """
 
     model: Model
     params: Any
 
     def outputs(self, features: Any, *, table: npt.ArrayLike | None = None) -> jax.Array:
-        """The model's outputs (logits), one or a row of them per sample.
+        """Return the outputs of the model (logits), one number or one row per sample.
 
-        Texts are `Sentences`, or `Words` with the `table` of the federation that they are of.
+        Args:
+            features: Samples [samples, ...]; texts are `Sentences`, or `Words` together with a `table`.
+            table: The word vectors of the federation that the `Words` belong to, `federation.table`.
+
+        Raises:
+            ConfigError: If the features are `Words` and there is no table.
         """
         if isinstance(features, Words):
             if table is None:
-                raise ConfigError("table: texts as numbers of words need theirs, federation.table")
+                raise ConfigError("table: missing; features that are Words need the word vectors federation.table")
             features = look_up(features, np.asarray(table))
         texts = isinstance(features, Sentences)
         return self.model.apply(self.params, features if texts else jnp.asarray(np.asarray(features)))
 
     def predict(self, features: Any, *, table: npt.ArrayLike | None = None) -> npt.NDArray[np.int64]:
-        """The most likely label of each sample; of a single logit, whether it is above 0."""
+        """Return the most likely label of each sample; for a model with one logit, 1 if it is above 0 and else 0.
+
+        Args:
+            features: Samples, as for `outputs`.
+            table: Word vectors, as for `outputs`.
+
+        Raises:
+            ConfigError: If the features are `Words` and there is no table.
+        """
         outputs = np.asarray(self.outputs(features, table=table))
         return outputs.argmax(axis=-1) if outputs.ndim > 1 else (outputs > 0).astype(np.int64)
 
 
 def load_model(folder: Path | str, *, seed: int | None = None, model: Model | None = None) -> TrainedModel:
-    """Load the final model of a run folder; of its first seed unless another is named.
+    """Return the final model of a run folder.
 
-    A run of your own model needs that model again: its functions are not stored.
+    Args:
+        folder: The folder of a finished run.
+        seed: The seed whose model is returned; by default the first seed of the run.
+        model: The model that was trained, if it is not one of fedlatest's: its functions are not stored in the folder.
+
+    Raises:
+        RunFolderError: If the folder holds no finished run, the seed was not run, or the model is needed or does not
+            fit the stored parameters.
     """
     path = Path(folder)
     manifest = read_manifest(path)
