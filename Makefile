@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+QUICK_COMPILATION := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
+	--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
 
 .PHONY: demo test test-slow test-chaos lint bench clean
 
 demo: $(READY)
 	$(BIN)/fedlatest run quickstart --force
 
-test: $(READY)  # compiling is most of the time, and XLA compiles twice as fast without these optimisations
-	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0" $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not chaos" --doctest-modules --doctest-glob="*.md" src docs README.md tests
+test: $(READY)  # compiling is most of the time, and XLA compiles twice as fast with these options
+	XLA_FLAGS="$(QUICK_COMPILATION)" $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not chaos" --doctest-modules --doctest-glob="*.md" src docs README.md tests
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow tests

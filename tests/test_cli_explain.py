@@ -19,6 +19,7 @@ def test_explain_example1(tmp_path: Path) -> None:
     assert (tmp_path / "example1.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_explain_rate(tmp_path: Path) -> None:
     """Nine settings, all below the bound; the fitted exponents are printed beside the promised ones."""
     done = fedlatest("explain", "rate", "--seeds", "2", "--out", "rate.pdf", cwd=tmp_path)

@@ -21,6 +21,7 @@ FedLaAvg,E100_alpha0.1,20,1.0,0.6
 """
 
 
+@pytest.mark.slow
 def test_reproduce_two_figures(small_mnist: Path, tmp_path: Path) -> None:
     """Creates runs, figures, claims and a page; a second call runs nothing; another number of rounds is rejected."""
     (tmp_path / "published.csv").write_text(PUBLISHED)

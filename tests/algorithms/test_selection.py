@@ -15,7 +15,7 @@ from fedlatest.algorithms.base import Cohort, RoundFacts
 Rule = Callable[[jax.Array, RoundFacts], Cohort]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     size=st.sampled_from([1, 5, 64, 5000, 9001]),
     share=st.floats(0.001, 1),

@@ -24,6 +24,7 @@ def with_environment(folder: Path, peer: Peer) -> None:
     (folder / "installed.json").write_text(json.dumps(peer.packages))
 
 
+@pytest.mark.slow
 def test_a_peer_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """pip has no index and no such package; the reason is the last line that it prints."""
     for name in ("PIP_NO_INDEX", "PIP_DISABLE_PIP_VERSION_CHECK"):

@@ -7,6 +7,7 @@ from benchmarks.rounds import CASES, COLUMNS, Case, has_parts, measure
 
 
 @pytest.mark.skipif(limits.compiler() is None, reason="there is no C compiler")
+@pytest.mark.slow
 def test_a_case_beside_its_limit() -> None:
     """Workload M with one thread: all cells are filled, and the fused program is not slower than a tenth of ours."""
     name = "M, CPU, 1 thread"

@@ -84,6 +84,7 @@ def unregistered_node(federation: LocalFederation, folder: Path) -> Node:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_error_of_a_failing_app_has_the_end_of_its_log(tmp_path: Path, mark: str) -> None:
     with (
         LocalFederation(tmp_path / "fed", app=APP, num_nodes=1) as federation,

@@ -195,7 +195,7 @@ def test_the_kernel_in_pallas_is_used_for_sizes_that_fit(changes: dict[str, int]
     assert lstm_training_pallas.is_usable(**sizes) == usable
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     num_features=st.integers(1, 40), num_classes=st.integers(1, 7), hidden=st.integers(0, 20), batch=st.integers(1, 12)
 )

@@ -60,7 +60,7 @@ INSTRUCTION_FROM_BEFORE_A_RESTORE: list[Action] = [
 
 
 @example(job={"memory": "client", "num_clients": 2}, actions=INSTRUCTION_FROM_BEFORE_A_RESTORE)
-@settings(without_deadline, max_examples=300)
+@settings(without_deadline, max_examples=150)
 @given(job=jobs, actions=action_lists)
 def test_every_difference_counts_exactly_once(job: dict[str, Any], actions: list[Action]) -> None:
     run_history(History(**job), actions)

@@ -132,5 +132,5 @@ def test_nothing_compiles_ahead_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Non
     """There the cores are busy with the rounds."""
     assert default_compile_threads() == 0
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr("fedlatest.experiments.parallel_runs._num_cores", lambda: 16)
+    monkeypatch.setattr("fedlatest.experiments.parallel_runs.num_cores", lambda: 16)
     assert default_compile_threads() == 8

@@ -142,6 +142,7 @@ def free_address() -> str:
         return f"localhost:{listener.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_two_processes(whole: Path, tmp_path: Path) -> None:
     """Two processes with a device each; the first stops both, and both resume; only the first writes files."""
     for stop, resume in (("4", "new"), ("0", "resume")):
@@ -161,7 +162,7 @@ def test_two_processes(whole: Path, tmp_path: Path) -> None:
     assert [finish(process).splitlines()[-1] for process in again] == printed  # both receive the finished run's result
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_that_dies_ends_the_other(killed: int) -> None:
     """kill -9: the other process ends within a minute with a message instead of waiting for ever."""
     address = free_address()

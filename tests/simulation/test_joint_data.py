@@ -49,7 +49,7 @@ def text_runs(factory: Any) -> list[tuple[ExperimentSpec, Result]]:
     return [(spec, simulate_spec(spec)) for spec in specs]
 
 
-@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("side_by_side", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("factory", [fedlaavg, pytest.param(sequential, marks=pytest.mark.slow)])
 def test_texts_of_different_lengths_share_a_program(
     factory: Any, side_by_side: bool, monkeypatch: pytest.MonkeyPatch

@@ -145,7 +145,11 @@ class UpdateUpload:
         """Return the update of one client."""
         del client
         update = subtract(local, broadcast.params)
-        parts = {"update": scale(update, facts.weight) if self.weighted else update}
+        return self.contribution(scale(update, facts.weight) if self.weighted else update)
+
+    def contribution(self, update: Params) -> Contribution:
+        """Return the contribution with an update."""
+        parts = {"update": update}
         return Contribution(remembered=parts) if self.remembered else Contribution(fresh=parts)
 
     def init_client(self, params: Params) -> ClientState:

@@ -18,16 +18,21 @@ def is_usable(tree: Any) -> bool:
     return supported and jax.default_backend() == "cpu" and native_library.is_usable(KERNEL)
 
 
-def add_rows(total: jax.Array, rows: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return total [...] plus the sum of the rows [K, ...] of the real slots, added in the order of the slots."""
-    if total.shape != rows.shape[1:]:  # the kernel relies on it
-        raise ValueError(f"rows of shape {rows.shape[1:]}, their total {total.shape}")
+def add_rows(total: jax.Array, rows: jax.Array, mask: jax.Array, base: jax.Array | None = None) -> jax.Array:
+    """Return total [...] plus the rows [K, ...] of the real slots, each minus the base, added in the order of slots."""
+    _check_shapes(total, rows, base)
     shape = jax.ShapeDtypeStruct(total.shape, jnp.float32)
-    return call(KERNEL, "add", shape, total, rows, mask, vmap_method="sequential", input_output_aliases={0: 0})
+    arguments = (total, rows, mask, *([] if base is None else [base]))
+    return call(KERNEL, "add", shape, *arguments, vmap_method="sequential", input_output_aliases={0: 0})
 
 
 def replace_rows(
-    remembered: jax.Array, total: jax.Array, new: jax.Array, positions: jax.Array, mask: jax.Array
+    remembered: jax.Array,
+    total: jax.Array,
+    new: jax.Array,
+    positions: jax.Array,
+    mask: jax.Array,
+    base: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Replace rows and add their differences to a total, in the order of the slots.
 
@@ -37,15 +42,24 @@ def replace_rows(
         new: [K, ...] the new rows.
         positions: int32 [K] which rows they replace; positions outside 0 .. N - 1 are ignored.
         mask: [K] which slots are real.
+        base: [...] is subtracted from every new row.
 
     Returns:
         All rows, and the total plus the sum of the differences of the replaced rows.
     """
-    if not remembered.shape[1:] == total.shape == new.shape[1:]:  # the kernel relies on it
-        raise ValueError(f"rows of shape {remembered.shape[1:]}, new rows {new.shape[1:]}, their total {total.shape}")
+    _check_shapes(total, new, base, remembered)
     shapes = (jax.ShapeDtypeStruct(remembered.shape, jnp.float32), jax.ShapeDtypeStruct(total.shape, jnp.float32))
-    arguments = (remembered, total, new, positions.astype(jnp.int32), mask)
+    arguments = (remembered, total, new, positions.astype(jnp.int32), mask, *([] if base is None else [base]))
     replaced: tuple[jax.Array, jax.Array] = tuple(
         call(KERNEL, "replace", shapes, *arguments, vmap_method="sequential", input_output_aliases={0: 0, 1: 1})
     )
     return replaced
+
+
+def _check_shapes(total: jax.Array, rows: jax.Array, base: jax.Array | None, *others: jax.Array) -> None:
+    """Raise ValueError if rows have different lengths; the kernel relies on it."""
+    found = [rows.shape[1:], total.shape, *(other.shape[1:] for other in others)]
+    if base is not None:
+        found.append(base.shape)
+    if len(set(found)) > 1:
+        raise ValueError(f"rows and their sums must have the same shape, not {found}")

@@ -39,7 +39,13 @@ def read_rows(rows: ClientState, numbers: jax.Array, types: RowTypes) -> ClientS
 
 
 def replace_rows(
-    rows: ClientState, slots: Cohort, old: ClientState, new: ClientState, delta: Parts, types: RowTypes
+    rows: ClientState,
+    slots: Cohort,
+    old: ClientState,
+    new: ClientState,
+    delta: Parts,
+    types: RowTypes,
+    base: Parts | None = None,
 ) -> tuple[ClientState, Parts]:
     """Replace the rows of the real slots.
 
@@ -50,18 +56,24 @@ def replace_rows(
         new: Their new states; without private parts these stay unchanged.
         delta: The sum of differences so far.
         types: The types of the rows.
+        base: Is subtracted from every client's new remembered parts.
 
     Returns:
         The rows, and `delta` plus the differences of the slots' remembered parts. These are the differences of what is
         stored, after rounding to its type: a sum of them stays the sum of all rows.
     """
     after = replace_private(rows, slots, old, new.private)
-    if rows_native.is_usable((rows.remembered, new.remembered)):
+    if rows_native.is_usable((rows.remembered, new.remembered, base)):
         leaves, structure = jax.tree.flatten(rows.remembered)
         parts = zip(leaves, jax.tree.leaves(delta), jax.tree.leaves(new.remembered), strict=True)
-        replaced = [rows_native.replace_rows(*part, slots.clients, slots.mask) for part in parts]
+        bases = [None] * len(leaves) if base is None else jax.tree.leaves(base)
+        replaced = [
+            rows_native.replace_rows(*part, slots.clients, slots.mask, own)
+            for part, own in zip(parts, bases, strict=True)
+        ]
         remembered, delta = (jax.tree.unflatten(structure, column) for column in zip(*replaced, strict=True))
         return after._replace(remembered=remembered), delta
+    new = new._replace(remembered=minus(new.remembered, base))
     stored = types.stored.remembered
     rounded = as_stored(new.remembered, types)
 
@@ -127,11 +139,17 @@ def _masked(mask: jax.Array, tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.where(_column(mask, leaf), leaf, 0), tree)
 
 
-def add_rows(totals: Parts, rows: Parts, mask: jax.Array) -> Parts:
-    """Return totals [...] plus the rows [K, ...] of the real slots."""
-    if rows_native.is_usable((totals, rows)):
-        return jax.tree.map(lambda total, leaf: rows_native.add_rows(total, leaf, mask), totals, rows)
-    return accumulate(totals, sum_rows(_masked(mask, rows)))
+def add_rows(totals: Parts, rows: Parts, mask: jax.Array, base: Parts | None = None) -> Parts:
+    """Return totals [...] plus the rows [K, ...] of the real slots, each minus the base."""
+    if rows_native.is_usable((totals, rows, base)):
+        trees = (totals, rows) if base is None else (totals, rows, base)
+        return jax.tree.map(lambda total, leaf, *own: rows_native.add_rows(total, leaf, mask, *own), *trees)
+    return accumulate(totals, sum_rows(_masked(mask, minus(rows, base))))
+
+
+def minus(rows: Parts, base: Parts | None) -> Parts:
+    """Return the rows [K, ...], each minus the base [...] if there is one."""
+    return rows if base is None else jax.tree.map(lambda leaf, own: leaf - own, rows, base)
 
 
 def accumulate(totals: Any, parts: Any) -> Any:

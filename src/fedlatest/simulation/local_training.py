@@ -24,10 +24,19 @@ from fedlatest.algorithms.base import (
     Params,
     Parts,
     RoundFacts,
+    UpdateUpload,
 )
 from fedlatest.errors import ConfigError
 from fedlatest.models.native_training import LocalSteps, NativeTraining, Samples
-from fedlatest.simulation.client_rows import add_rows, as_stored, read_rows, replace_private, replace_rows, sum_rows
+from fedlatest.simulation.client_rows import (
+    add_rows,
+    as_stored,
+    minus,
+    read_rows,
+    replace_private,
+    replace_rows,
+    sum_rows,
+)
 from fedlatest.simulation.device_data import DeviceData, expand
 from fedlatest.simulation.program import LossOfBatch, Program, State, Trial
 from fedlatest.simulation.row_storage import RowTypes
@@ -203,19 +212,23 @@ def train_cohort(
         part = take_part(state.clients, data, cohort.slots, draw, num_devices=num_devices)
         chunk = Chunk(part.slots, part.slots.clients)
 
+    upload = algorithm.contribute  # a plain one is subtracted where the rows are added up, which saves a pass over them
+    plain = upload if isinstance(upload, UpdateUpload) and not upload.weighted else None
+
     def train(slot: jax.Array, own: ClientState) -> Contribution:
         client_facts = _client_facts(facts, data, part.position(slot), brief)
         local = train_locally(
             algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
             program.client_optimizer, program.native_training,
         )  # fmt: skip
-        return algorithm.contribute(broadcast, local, own, client_facts)
+        return plain.contribution(local) if plain else upload(broadcast, local, own, client_facts)
 
+    base = plain.contribution(broadcast.params) if plain else None
     nothing = _zero_contribution(algorithm, train, types.computed)
     sums = CohortSums(part.clients, nothing.fresh, jax.tree.map(jnp.zeros_like, state.total))
     num_positions = num_clients if num_devices == 1 else chunk.rows.shape[0]
     trained, not_finite = _in_chunks(
-        partial(_train_chunk, program, types, train), sums, chunk, program, num_positions=num_positions
+        partial(_train_chunk, program, types, train, base), sums, chunk, program, num_positions=num_positions
     )
     if num_devices == 1:
         return trained, not_finite
@@ -230,20 +243,32 @@ def _train_chunk(
     program: Program,
     types: RowTypes,
     train: Callable[[jax.Array, ClientState], Contribution],
+    base: Contribution | None,
     sums: CohortSums,
     chunk: Chunk,
 ) -> tuple[CohortSums, jax.Array]:
-    """Train some clients together; also return whose contribution is not finite."""
+    """Train some clients together; also return whose contribution is not finite.
+
+    Args:
+        program: What the round is specialised to.
+        types: The types of the rows.
+        train: (slot, state of its client) -> its contribution.
+        base: What is to be subtracted from every contribution, if anything.
+        sums: Client states and sums before.
+        chunk: The clients.
+    """
     slots, rows = chunk.slots, Cohort(chunk.rows, chunk.slots.mask)
     old = read_rows(sums.clients, chunk.rows, types)
     new = jax.vmap(train)(slots.clients, old)
-    kept = ClientState(new.remembered, new.private)
-    clients, delta = replace_rows(sums.clients, rows, old, kept, sums.delta, types)
-    totals = add_rows(sums.fresh, new.fresh, slots.mask), delta
+    new_state = ClientState(new.remembered, new.private)
+    remembered, fresh = (None, None) if base is None else (base.remembered, base.fresh)
+    clients, delta = replace_rows(sums.clients, rows, old, new_state, sums.delta, types, remembered)
+    totals = add_rows(sums.fresh, new.fresh, slots.mask, fresh), delta
     totals = lax.optimization_barrier(totals)  # without it XLA computes the sums twice, once for the check for NaN
 
     def find_not_finite() -> jax.Array:
-        return ~jax.vmap(all_finite)((new.fresh, as_stored(new.remembered, types)))
+        uploads = minus(new.fresh, fresh), as_stored(minus(new.remembered, remembered), types)
+        return ~jax.vmap(all_finite)(uploads)
 
     if program.branches:
         not_finite = lax.cond(all_finite(totals), lambda: jnp.zeros_like(slots.mask), find_not_finite)
