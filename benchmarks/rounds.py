@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedlatest.simulation import ExperimentSpec
 
 MILLION = 1_000_000
-ROUNDS = 2000  # more than any case runs
+ROUNDS = 1100  # more than any case runs
 COLUMNS = (
     "case", "ms a round", "best", "limit, ms", "ours / limit", "in CPU time", "roofline", "share of it",
     "first block, s", "GiB",

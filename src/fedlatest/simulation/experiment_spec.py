@@ -96,8 +96,8 @@ class ExperimentSpec:
         """Return what a compiled round is specialised to.
 
         Args:
-            clients_at_once: How many clients of the cohort train together on a device; by default as many as fit the
-                cache on a CPU, and a share of the memory on an accelerator.
+            clients_at_once: How many clients of the cohort train together on a device. By default as many as fit a
+                share of the memory of an accelerator; on a CPU, as many as fit the cache, or all if a kernel trains.
             rows: How the clients' states are stored where `client_rows` leaves the choice; by default a row for each.
             num_trials: How many trials run side by side.
             num_devices: Among how many devices the clients are divided.
@@ -161,7 +161,7 @@ class ExperimentSpec:
         if jax.default_backend() == "cpu":
             # At least two: XLA copies the rows of all clients for every chunk of one, which takes 50 times longer.
             model_bytes = nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
-            return clients_that_fit(cohort_size, CACHE_BYTES, model_bytes, least=2)
+            return clients_that_fit(cohort_size, CACHE_BYTES, model_bytes, least=2, is_limit=False)
         limit = device_bytes()
         if limit is None:
             return cohort_size
@@ -303,22 +303,28 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
     return None if train is None else native
 
 
-def clients_that_fit(cohort_size: int, room: int, client_bytes: int, *, least: int = 1) -> int:
-    """Return how many clients of a cohort train together: as many as fit.
+def clients_that_fit(cohort_size: int, room: int, client_bytes: int, *, least: int = 1, is_limit: bool = True) -> int:
+    """Return how many clients of a cohort train together: about as many as fit.
 
-    Of the sizes that fit, down to half of the largest, the one that leaves the fewest slots of the last chunk empty is
+    Of the sizes down to half of the largest that fits, the one that leaves the fewest slots of the last chunk empty is
     chosen.
 
     Args:
         cohort_size: The number of clients in the cohort.
         room: Bytes that they may use together.
         client_bytes: Bytes that one of them uses.
-        least: Train so many clients together even if they do not fit.
+        least: Train at least this many clients together, even if they do not fit.
+        is_limit: Whether `room` must not be exceeded; otherwise it may be, by a quarter.
 
     >>> clients_that_fit(100, room=160_000, client_bytes=31_400), clients_that_fit(100, room=7, client_bytes=10)
     (5, 1)
+    >>> clients_that_fit(10, room=47, client_bytes=10), clients_that_fit(10, room=47, client_bytes=10, is_limit=False)
+    (4, 5)
     """
     most = max(least, room // client_bytes)
-    if most >= cohort_size:
+    largest = most if is_limit else most * 5 // 4
+    if largest >= cohort_size:
         return cohort_size
-    return min(range(most, most // 2, -1), key=lambda at_once: -(-cohort_size // at_once) * at_once)
+    # The first of several equally good sizes is the largest that fits.
+    sizes = [*range(most, most // 2, -1), *range(most + 1, largest + 1)]
+    return min(sizes, key=lambda at_once: -(-cohort_size // at_once) * at_once)
