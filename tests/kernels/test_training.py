@@ -20,7 +20,8 @@ from fedlatest.kernels import dense_pallas, lstm_training_pallas, native_library
 from fedlatest.models import Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.models.native_training import LocalSteps, Samples
 from fedlatest.simulation import ExperimentSpec
-from fedlatest.simulation.device_data import DeviceData
+from fedlatest.simulation.device_data import DeviceData, expand
+from fedlatest.simulation.evaluation import tally
 from fedlatest.simulation.local_training import train_locally
 from tests.kernels.recurrence_backends import needs_compiler
 from tests.problems import MODEL, small_federation
@@ -204,6 +205,45 @@ def test_dense_kernels_of_all_sizes(num_features: int, num_classes: int, hidden:
     sizes = {"num_features": num_features, "num_classes": max(num_classes, CLASSES)}
     model = mlp(**sizes, hidden=hidden) if hidden else logistic(**sizes)
     assert_equal_to_plain_jax(model, floats(num_features), Direction(), steps=2, batch=batch)
+
+
+@pytest.mark.parametrize("hidden", [0, 9])
+@pytest.mark.parametrize("num_samples", [1, 7, 1203])
+def test_a_kernel_computes_the_outputs(hidden: int, num_samples: int) -> None:
+    """Of fewer samples than are processed at once, and of more; as numbers and as bytes."""
+    rng = np.random.default_rng(3)
+    sizes: dict[str, int] = {"num_features": 17, "num_classes": CLASSES}
+    model = mlp(**sizes, hidden=hidden) if hidden else logistic(**sizes)
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), model.init(jax.random.key(0)))
+    levels = rng.integers(0, 256, (num_samples, 17)).astype(np.uint8)
+    for features in (Pixels(jnp.asarray(levels)), jnp.asarray(rng.normal(size=levels.shape), jnp.float32)):
+        assert model.native_training is not None
+        outputs = model.native_training.choose_outputs(features)
+        assert outputs is not None
+        expected = model.apply(params, expand(features))
+        np.testing.assert_allclose(jax.jit(outputs)(params, features), expected, rtol=2e-5, atol=2e-5)
+        twice = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), params)  # as models of two trials
+        found = jax.vmap(outputs, in_axes=(0, None))(twice, features)
+        np.testing.assert_allclose(found[0], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_scores_are_those_of_plain_jax() -> None:
+    """Over several slices and a rest, with padding that does not count."""
+    rng = np.random.default_rng(4)
+    features = Pixels(jnp.asarray(rng.integers(0, 256, (4100, 17)), jnp.uint8))
+    labels = jnp.asarray(rng.integers(0, CLASSES, 4100), jnp.int32)
+    model = logistic(num_features=17, num_classes=CLASSES)
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), model.init(jax.random.key(0)))
+    plain, native = (
+        tally(
+            model.apply, softmax_cross_entropy, params, features, labels, native=kernels, num_labels=CLASSES,
+            num_real=jnp.int32(4093),
+        )
+        for kernels in (None, model.native_training)
+    )  # fmt: skip
+    assert plain.accuracy == native.accuracy
+    np.testing.assert_array_equal(plain.num_correct, native.num_correct)
+    np.testing.assert_allclose(native.loss, plain.loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,4 +1,4 @@
-/* Local training of dense models: all steps of many clients in one call.
+/* Local training of dense models, all steps of many clients in one call, and their outputs on many samples.
 
    A model is one layer (multinomial logistic regression), or two layers with rectified linear units between them; the
    loss is the mean cross-entropy of a batch. A step is
@@ -175,28 +175,40 @@ static inline void copy_rows(float *restrict to, int64_t to_row, const float *re
   for (int64_t row = 0; row < count; row++) memcpy(to + row * to_row, from + row * from_row, size * sizeof(float));
 }
 
+/* Copies a model to where its rows are padded with zeros. */
+static void load_model(Scratch *scratch, Layer layers[2], const float *const *parts) {
+  layers[0] = (Layer){scratch->first[0], scratch->first_bias};
+  layers[1] = (Layer){scratch->second[0], scratch->second_bias};
+  memset(scratch, 0, sizeof *scratch); /* the padding must be zero */
+  for (int l = 0; l < LAYERS; l++) {
+    memcpy(layers[l].bias, parts[2 * l], LAYER_OUTPUTS[l] * sizeof(float));
+    copy_rows(layers[l].weight, PADDED(LAYER_INPUTS[l]), parts[2 * l + 1], LAYER_INPUTS[l], LAYER_OUTPUTS[l],
+              LAYER_INPUTS[l]);
+  }
+}
+
+/* Computes the outputs of the samples in scratch->x; they are in scratch->dz. */
+static void forward_batch(Scratch *scratch, const Layer layers[2]) {
+  if (HIDDEN) {
+    forward(scratch->hidden[0], HIDDEN_ROW, &layers[0], scratch->x[0], PADDED(INPUTS), HIDDEN);
+    for (int s = 0; s < BATCH; s++)
+      for (int j = 0; j < HIDDEN; j++) scratch->hidden[s][j] = scratch->hidden[s][j] < 0 ? 0 : scratch->hidden[s][j];
+  }
+  const float *last_inputs = HIDDEN ? scratch->hidden[0] : scratch->x[0];
+  forward(scratch->dz[0], PADDED(OUTPUTS), &layers[LAYERS - 1], last_inputs, LAST_ROW, OUTPUTS);
+}
+
 static void train_client(const void *context, int64_t number, void *memory) {
   const XLA_FFI_CallFrame *frame = context;
   const Client client = read_client(frame, number);
   Scratch *scratch = memory;
-  Layer layers[2] = {{scratch->first[0], scratch->first_bias}, {scratch->second[0], scratch->second_bias}};
-  memset(scratch, 0, sizeof *scratch); /* the padding must be zero */
-  for (int l = 0; l < LAYERS; l++) {
-    memcpy(layers[l].bias, client.start[2 * l], LAYER_OUTPUTS[l] * sizeof(float));
-    copy_rows(layers[l].weight, PADDED(LAYER_INPUTS[l]), client.start[2 * l + 1], LAYER_INPUTS[l], LAYER_OUTPUTS[l],
-              LAYER_INPUTS[l]);
-  }
-  Layer *last = &layers[LAYERS - 1];
+  Layer layers[2], *last = &layers[LAYERS - 1];
+  load_model(scratch, layers, client.start);
   const float *last_inputs = HIDDEN ? scratch->hidden[0] : scratch->x[0];
   for (int64_t step = 0; step < client.steps.count; step++) {
     const int32_t *batch = client.steps.rows + step * BATCH;
     read_batch(scratch->x, client.features, client.num_samples, batch);
-    if (HIDDEN) {
-      forward(scratch->hidden[0], HIDDEN_ROW, &layers[0], scratch->x[0], PADDED(INPUTS), HIDDEN);
-      for (int s = 0; s < BATCH; s++)
-        for (int j = 0; j < HIDDEN; j++) scratch->hidden[s][j] = scratch->hidden[s][j] < 0 ? 0 : scratch->hidden[s][j];
-    }
-    forward(scratch->dz[0], PADDED(OUTPUTS), last, last_inputs, LAST_ROW, OUTPUTS);
+    forward_batch(scratch, layers);
     for (int s = 0; s < BATCH; s++)
       cross_entropy_gradient(scratch->dz[s], client.labels[within(batch[s], client.num_samples)],
                              client.steps.rates[step] / BATCH);
@@ -218,4 +230,33 @@ static void train_client(const void *context, int64_t number, void *memory) {
 XLA_FFI_Error *dense_train(XLA_FFI_CallFrame *frame) {
   if (answer_version_request(frame)) return NULL;
   return for_each(frame, count_items(result_buffer(frame, 0), 1), sizeof(Scratch), train_client, frame);
+}
+
+#define AT_ONCE 500 /* samples; a thread computes the outputs of this many at a time */
+
+static void output_samples(const void *context, int64_t part, void *memory) {
+  const XLA_FFI_CallFrame *frame = context;
+  const XLA_FFI_Buffer *samples = argument_buffer(frame, 2 * LAYERS);
+  const int64_t num_samples = samples->dims[0], first = part * AT_ONCE;
+  const int64_t end = first + AT_ONCE < num_samples ? first + AT_ONCE : num_samples;
+  const float *parts[4];
+  Scratch *scratch = memory;
+  Layer layers[2];
+  for (int number = 0; number < 2 * LAYERS; number++) parts[number] = argument(frame, number);
+  load_model(scratch, layers, parts);
+  for (int64_t begin = first; begin < end; begin += BATCH) {
+    int32_t rows[BATCH];
+    for (int s = 0; s < BATCH; s++) rows[s] = (int32_t)within(begin + s, num_samples);
+    read_batch(scratch->x, samples->data, num_samples, rows);
+    forward_batch(scratch, layers);
+    const int64_t count = end - begin < BATCH ? end - begin : BATCH;
+    copy_rows(result(frame, 0) + begin * OUTPUTS, OUTPUTS, scratch->dz[0], PADDED(OUTPUTS), count, OUTPUTS);
+  }
+}
+
+/* Arguments: bias and weight of each layer, features [samples, INPUTS]. Result: the outputs [samples, OUTPUTS]. */
+XLA_FFI_Error *dense_outputs(XLA_FFI_CallFrame *frame) {
+  if (answer_version_request(frame)) return NULL;
+  const int64_t num_samples = result_buffer(frame, 0)->dims[0];
+  return for_each(frame, (num_samples + AT_ONCE - 1) / AT_ONCE, sizeof(Scratch), output_samples, frame);
 }

@@ -1,4 +1,7 @@
-"""The kernels for CPUs that train models locally, dense.c and lstm_training.c: all steps of a cohort in one call."""
+"""The kernels for CPUs that train models locally, all steps of a cohort in one call, and evaluate dense models.
+
+Their sources are dense.c and lstm_training.c.
+"""
 
 from typing import Any
 
@@ -19,7 +22,7 @@ def dense_kernel(*, num_inputs: int, hidden: int, num_outputs: int, batch_size: 
         is_bytes: Whether features are bytes, which are multiplied by 1/255.
     """
     sizes = {"INPUTS": num_inputs, "HIDDEN": hidden, "OUTPUTS": num_outputs, "BATCH": batch_size}
-    return Kernel("dense.c", ("train",), (*sizes.items(), ("BYTES", int(is_bytes))))
+    return Kernel("dense.c", ("train", "outputs"), (*sizes.items(), ("BYTES", int(is_bytes))))
 
 
 def lstm_kernel(*, num_inputs: int, hidden: int, batch_size: int, num_words: int, id_bytes: int) -> Kernel:
@@ -66,3 +69,18 @@ def train(
     # Under vmap, expand_dims gives arrays that all clients share a leading axis of length 1 and copies nothing.
     results = call(kernel, "train", shapes, *leaves, *offsets, *samples, rows, rates, pulls, vmap_method="expand_dims")
     return jax.tree.unflatten(structure, results)
+
+
+def dense_outputs(kernel: Kernel, params: Any, features: jax.Array, num_outputs: int) -> jax.Array:
+    """Return the outputs [samples, num_outputs] of a dense model.
+
+    Args:
+        kernel: A usable kernel, made by `dense_kernel`.
+        params: Parameters of the model.
+        features: [samples, features], numbers or bytes as the kernel takes them.
+        num_outputs: Number of classes.
+    """
+    shape = jax.ShapeDtypeStruct((features.shape[0], num_outputs), jnp.float32)
+    parts = jax.tree.leaves(params)
+    outputs: jax.Array = call(kernel, "outputs", shape, *parts, features, vmap_method="sequential")
+    return outputs

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from fedlatest.data.features import Pixels, Words
 from fedlatest.kernels import dense_pallas, lstm_training_pallas
 from fedlatest.kernels.native_library import Kernel, is_usable
-from fedlatest.kernels.training_native import dense_kernel, lstm_kernel, train
+from fedlatest.kernels.training_native import dense_kernel, dense_outputs, lstm_kernel, train
 from fedlatest.models.base import Loss, Params, sigmoid_cross_entropy, softmax_cross_entropy
 
+EVALUATED_AT_ONCE = 5  # samples whose outputs dense.c computes together
 MAX_BATCH = 32  # above it, the matrix products of XLA are as fast as dense.c, which is made for small batches
 Apply = Callable[[Params, Any], jax.Array]
 
@@ -46,11 +47,14 @@ class NativeTraining(NamedTuple):
         loss: The loss whose gradient the kernel computes.
         choose: (features, batch_size) -> the function that trains on such samples on the device that JAX
             uses, or None if there is no usable kernel.
+        choose_outputs: features -> a function (params, features) that returns the outputs of the model on such samples,
+            or None if there is no usable kernel.
     """
 
     apply: Apply
     loss: Loss
     choose: Callable[[Any, int], Train | None]
+    choose_outputs: Callable[[Any], Callable[[Params, Any], jax.Array] | None] = lambda features: None
 
 
 def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes: int) -> NativeTraining:
@@ -63,20 +67,35 @@ def dense_training(apply: Apply, *, num_features: int, hidden: int, num_classes:
         num_classes: Number of logits.
     """
 
+    def is_supported(features: Any) -> bool:
+        array = _levels(features)
+        is_array = getattr(array, "shape", ())[1:] == (num_features,)
+        return is_array and (isinstance(features, Pixels) or array.dtype == jnp.float32)
+
+    def kernel_for(features: Any, batch_size: int) -> Kernel:
+        sizes = {"num_inputs": num_features, "hidden": hidden, "num_outputs": num_classes, "batch_size": batch_size}
+        return dense_kernel(**sizes, is_bytes=isinstance(features, Pixels))
+
     def choose(features: Any, batch_size: int) -> Train | None:
-        array, is_bytes = _levels(features), isinstance(features, Pixels)
-        if getattr(array, "shape", ())[1:] != (num_features,) or not (is_bytes or array.dtype == jnp.float32):
-            return None
-        if batch_size > MAX_BATCH:
+        if not is_supported(features) or batch_size > MAX_BATCH:
             return None
         if jax.default_backend() == "gpu":
-            usable = not hidden and dense_pallas.is_usable(num_features, num_classes) and has_short_offsets(array)
+            usable = not hidden and dense_pallas.is_usable(num_features, num_classes)
+            usable = usable and has_short_offsets(_levels(features))
             return _train_dense_in_pallas if usable else None
-        sizes = {"num_inputs": num_features, "hidden": hidden, "num_outputs": num_classes}
-        kernel = dense_kernel(**sizes, batch_size=batch_size, is_bytes=is_bytes)
-        return _train_in_c(kernel, lambda samples: (_levels(samples.features), samples.labels))
+        return _train_in_c(
+            kernel_for(features, batch_size), lambda samples: (_levels(samples.features), samples.labels)
+        )
 
-    return NativeTraining(apply, softmax_cross_entropy, choose)
+    def choose_outputs(features: Any) -> Callable[[Params, Any], jax.Array] | None:
+        if jax.default_backend() != "cpu" or not is_supported(features):
+            return None
+        kernel = kernel_for(features, EVALUATED_AT_ONCE)
+        if not is_usable(kernel):
+            return None
+        return lambda params, features: dense_outputs(kernel, params, _levels(features), num_classes)
+
+    return NativeTraining(apply, softmax_cross_entropy, choose, choose_outputs)
 
 
 def lstm_training(apply: Apply, *, num_features: int, hidden: int) -> NativeTraining:

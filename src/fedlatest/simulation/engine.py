@@ -25,7 +25,7 @@ from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.device_data import DeviceData, compact, put_on_device
 from fedlatest.simulation.evaluation import Score
-from fedlatest.simulation.experiment_spec import ExperimentSpec
+from fedlatest.simulation.experiment_spec import ExperimentSpec, kernels_of
 from fedlatest.simulation.host_rows import HostRows
 from fedlatest.simulation.joint_data import join
 from fedlatest.simulation.memory import nbytes
@@ -94,7 +94,8 @@ class Engine:
             trials = [trial._replace(federation=jnp.int32(n)) for trial, n in zip(trials, numbers, strict=True)]
         self.seeds = np.array([trial.seed for trial in trials], np.uint32)  # [trials]
         self.batches = _batches(trials, numbers)
-        self._init, self._scoring = ByValue(first.model.init), ByValue((first.model.apply, first.loss))
+        self._init = ByValue(first.model.init)
+        self._scoring = ByValue((first.model.apply, first.loss, kernels_of(first.model)))
         federation = self.federations[0]
         self.num_clients = federation.num_clients
         self.num_labels = federation.num_labels if federation.has_classes else 0

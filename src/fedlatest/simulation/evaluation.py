@@ -9,6 +9,7 @@ from jax import lax
 
 from fedlatest.data.features import Words
 from fedlatest.models import Loss
+from fedlatest.models.native_training import NativeTraining
 from fedlatest.simulation.device_data import expand
 
 ROWS_AT_ONCE = 2000
@@ -30,6 +31,7 @@ def evaluate(
     labels: jax.Array,
     *,
     table: jax.Array | None = None,
+    native: NativeTraining | None = None,
     num_labels: int = 0,
 ) -> Score:
     """Return the mean loss and the accuracy of a model on all samples.
@@ -41,9 +43,11 @@ def evaluate(
         features: [samples, ...] as they are stored on the device.
         labels: [samples].
         table: Word vectors, if the samples are texts.
+        native: How kernels compute the outputs of the model, if they can.
         num_labels: Also count correct outputs for each of the labels 0 .. num_labels - 1; 0 for none.
     """
-    total, num_rows = tally(apply, loss, params, features, labels, table=table, num_labels=num_labels), labels.shape[0]
+    num_rows = labels.shape[0]
+    total = tally(apply, loss, params, features, labels, table=table, native=native, num_labels=num_labels)
     return Score(total.loss / num_rows, total.accuracy / num_rows, total.num_correct)
 
 
@@ -55,6 +59,7 @@ def tally(
     labels: jax.Array,
     *,
     table: jax.Array | None = None,
+    native: NativeTraining | None = None,
     num_labels: int = 0,
     num_real: jax.Array | None = None,
 ) -> Score:
@@ -67,6 +72,7 @@ def tally(
         features: [samples, ...] as they are stored on the device.
         labels: [samples].
         table: Word vectors, if the samples are texts.
+        native: How kernels compute the outputs of the model, if they can.
         num_labels: Also count correct outputs for each of the labels 0 .. num_labels - 1; 0 for none.
         num_real: The number of samples before the padding, which is not counted; by default there is no padding.
     """
@@ -76,9 +82,11 @@ def tally(
         by_length = jnp.argsort(features.lengths)
         features, labels, real = jax.tree.map(lambda leaf: leaf[by_length], (features, labels, real))
 
+    in_kernel = None if native is None else native.choose_outputs(features)
+
     def add_up(first: jax.Array | int, rows: int) -> Score:
         part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, first, rows), (features, labels, real))
-        outputs = apply(params, expand(part[0], table))
+        outputs = in_kernel(params, part[0]) if in_kernel else apply(params, expand(part[0], table))
         correct = loss.correct(outputs, part[1]).astype(jnp.float32)
         losses = loss.per_sample(outputs, part[1])
         if real is not None:

@@ -283,19 +283,23 @@ def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
         raise ConfigError(f"the model has {outputs.shape[-1]} outputs, the data {federation.num_labels} labels")
 
 
+def kernels_of(model: Model) -> NativeTraining | None:
+    """Return how kernels train and evaluate a model; None if they do not fit it."""
+    native: NativeTraining | None = model.native_training
+    if native is None or model.apply is not native.apply:
+        return None
+    leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+    return native if all(leaf.dtype == jnp.float32 for leaf in leaves) else None
+
+
 def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
     """Return how kernels train the model, if they can do so with this spec's algorithm, loss and samples."""
-    native: NativeTraining | None = spec.model.native_training
-    if native is None or spec.client_optimizer is not None or spec.algorithm.pooled:
-        return None
-    if spec.model.apply is not native.apply or spec.loss != native.loss:
+    native = kernels_of(spec.model)
+    if native is None or spec.client_optimizer is not None or spec.algorithm.pooled or spec.loss != native.loss:
         return None
     if spec.federation.labels.ndim != 1 or not np.issubdtype(spec.federation.labels.dtype, np.integer):
         return None
     if not isinstance(spec.algorithm.direction, Direction):
-        return None
-    shapes = jax.tree.leaves(jax.eval_shape(spec.model.init, jax.random.key(0)))
-    if any(leaf.dtype != jnp.float32 for leaf in shapes):
         return None
     # Some samples tell in which form all of them are stored; a wrong guess costs no more than an unused kernel.
     some = jax.tree.map(lambda leaf: leaf[:SAMPLES_TO_CHECK], spec.federation.features)

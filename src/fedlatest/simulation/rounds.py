@@ -351,10 +351,10 @@ def score(
     params: Any, train: Any, test: Any, table: jax.Array | None, *, functions: ByValue, num_labels: int
 ) -> tuple[Score, Score]:
     """Return the scores of models [trials, ...] on training and test samples; one program serves all algorithms."""
-    apply, loss = functions.value
+    apply, loss, native = functions.value
 
     def score_one(params: Any) -> tuple[Score, Score]:
-        on = partial(evaluate, apply, loss, params, table=table)
+        on = partial(evaluate, apply, loss, params, table=table, native=native)
         return on(*train), on(*test, num_labels=num_labels)
 
     return jax.vmap(score_one)(params)

@@ -276,10 +276,10 @@ def _measure(
     num_tests: int,
     mesh: Mesh,
 ) -> Measured:
-    apply, loss = functions.value
+    apply, loss, native = functions.value
 
     def measure(data: DeviceData, test: TestSet, state: State) -> Measured:
-        add_up = partial(tally, apply, loss, state.server.params, table=data.table)
+        add_up = partial(tally, apply, loss, state.server.params, table=data.table, native=native)
         parts = (
             add_up(data.features, data.labels, num_real=num_own_samples(data, mesh.size)),
             add_up(*test, num_labels=num_labels, num_real=num_own_tests(num_tests, mesh.size)),
