@@ -13,6 +13,7 @@ from fedlatest import ClusterError, FedlatestError, RunFolder, load_mnist
 from fedlatest.errors import RunFolderInUseError
 from fedlatest.experiments.experiment import FederationBuilder
 from fedlatest.experiments.parallel_runs import BatchProgress, group_by_program, single_batches
+from fedlatest.experiments.quickstart import quickstart
 from fedlatest.reproduction.mnist_figures import mnist_experiment
 from tests.command_line import fedlatest_here
 
@@ -90,6 +91,8 @@ def test_every_command_reads_its_own_data(
     monkeypatch.setenv("FEDLATEST_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(FedlatestError, match="nowhere: no such folder"):
         local.run(batches, DataSource("mnist", None), [0], print)
+    bundled, *_ = quickstart.experiments(["num_clients=20", "rounds=20"])
+    local.run(single_batches([bundled], [tmp_path / "digits"]), DataSource("quickstart", None), [0], print)
 
 
 def test_errors_and_divergence_are_reported(local: Cluster, small_mnist: Path, tmp_path: Path) -> None:

@@ -60,8 +60,7 @@ def run_on_worker(request: Mapping[str, Any]) -> dict[str, Any]:
         if problem := _problem(request):
             return {"error": problem, "worker": address}
         _use_device(request["device"])
-        source = request["source"]
-        builder = _builder(source["recipe"], data_folder(source["folder"]) or data_folder(source["default"]))
+        builder = _builder(request["source"]["recipe"], _folder(request["source"]))
         batch = Batch.from_plain(request["batch"])
         rounds, diverged = _run_when_unlocked(batch, builder, request, report)
     except KeyboardInterrupt:
@@ -93,6 +92,13 @@ def _run_when_unlocked(
                 raise
             time.sleep(LOCK_SECONDS)
             report(0)  # raises KeyboardInterrupt if the batch was cancelled
+
+
+def _folder(source: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the data: that of --data, or else the FEDLATEST_DATA of this worker or of the command."""
+    if source["folder"] or not RECIPES[source["recipe"]].reads_files:
+        return Path(source["folder"]) if source["folder"] else None
+    return data_folder(None) or data_folder(source["default"])
 
 
 @lru_cache(maxsize=1)

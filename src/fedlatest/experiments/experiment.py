@@ -144,6 +144,7 @@ class Recipe:
         load: loads the data set.
         experiments: KEY=VALUE overrides -> experiments; raises ConfigError for the first invalid override.
         defaults: the values without overrides.
+        reads_files: whether the data set is read from a folder, given with --data or FEDLATEST_DATA.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Recipe:
     load: Load
     experiments: Callable[[list[str]], list[Experiment]]
     defaults: Mapping[str, Any]
+    reads_files: bool = True
 
     def named(self, changes: str) -> Experiment:
         """Return the experiment for KEY=VALUE overrides separated by spaces, named after those that change a default.

@@ -58,4 +58,5 @@ quickstart = Recipe(
     load=_load,
     experiments=_experiments,
     defaults=DEFAULTS,
+    reads_files=False,
 )

@@ -60,4 +60,5 @@ tweets = Recipe(
     load=_generate,
     experiments=partial(_experiments, SMALL_DEFAULTS),
     defaults=SMALL_DEFAULTS,
+    reads_files=False,
 )
