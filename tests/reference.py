@@ -174,6 +174,7 @@ class FedAdam(FedAvg):
 @dataclass
 class FedLaAvg(FedAvg):
     empty_round: str = "step"
+    fresh: str | float = "average"
 
     def begin(self) -> None:
         self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
@@ -185,10 +186,21 @@ class FedLaAvg(FedAvg):
         return sorted(available, key=lambda client: rank[client])[: self.cohort_size]
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        old = self.stored.mean(axis=0)
+        differences = [update - self.stored[client] for client, update in updates.items()]
         for client, update in updates.items():
             self.stored[client] = update
-        if cohort or self.empty_round == "step":
-            self.x = self.x + self.stored.mean(axis=0)
+        if not cohort and self.empty_round == "step":
+            self.x = self.x + old
+        if cohort:
+            share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
+            weight = {"average": 1 / self.num_clients, "cohort": 1 / share}.get(str(self.fresh), self.fresh)
+            self.x = self.x + old + float(weight) * np.sum(differences, axis=0)
+
+
+@dataclass
+class FedLaAvgFresh(FedLaAvg):
+    fresh: str | float = "cohort"
 
 
 @dataclass
@@ -314,6 +326,7 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "fedprox": FedProx,
     "fedadam": FedAdam,
     "fedlaavg": FedLaAvg,
+    "fedlaavg_fresh": FedLaAvgFresh,
     "naive": Naive,
     "flexible": Flexible,
     "scaffold": Scaffold,

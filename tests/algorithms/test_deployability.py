@@ -13,6 +13,7 @@ from fedlatest.flower.server_algorithm import job_config
 
 CAN_BE_DEPLOYED = {
     "fedlaavg": True,
+    "fedlaavg_fresh": True,
     "fedavg": True,
     "fedadam": True,
     "amplified_fedavg": True,

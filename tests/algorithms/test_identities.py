@@ -26,7 +26,7 @@ from fedlatest import (
     naive,
     simulate,
 )
-from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
+from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, fedlaavg_fresh, scaffold
 from fedlatest.availability import Availability
 from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import State
@@ -73,6 +73,28 @@ def test_fedlaavg_with_all_clients_is_fedavg() -> None:
     """K = N and always available: u is the average of this round's updates."""
     everyone = always(8)
     same(final(fedlaavg(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_fresh_weight_of_1_over_n_is_fedlaavg() -> None:
+    """Given as a number, 1/N adds 0 times the differences: the same model, bit for bit."""
+    plain = final(fedlaavg(), COINS)
+    same(final(fedlaavg(fresh=1 / 8), COINS), plain, tolerance=0)
+    ours = final(fedlaavg(fresh=0.3), COINS)
+    assert np.abs(flat(ours.server.params) - flat(plain.server.params)).max() > 1e-3
+
+
+def test_fresh_weights_share_a_program() -> None:
+    first, second = (engine_of(fedlaavg(fresh=number), COINS) for number in (0.2, 0.3))
+    assert first.program == second.program
+
+
+def test_fedlaavg_fresh_is_fedlaavg_with_fresh_cohort() -> None:
+    same(final(fedlaavg_fresh(), COINS), final(fedlaavg(fresh="cohort"), COINS), tolerance=0)
+
+
+def test_fedlaavg_fresh_with_all_clients_is_fedavg() -> None:
+    everyone = always(8)
+    same(final(fedlaavg_fresh(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
 
 
 def test_flexible_with_all_clients_is_fedavg() -> None:

@@ -223,6 +223,10 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: fedau(server_step=0.0), "server_step=0.0"),
         (lambda: amplified_fedavg(amplification=0.0), "amplification=0.0"),
         (lambda: amplified_fedavg(amplify_every=0), "amplify_every=0"),
+        (lambda: fedlaavg(fresh="all"), r"fresh='all': choose 'average' \(1/N, the paper\), 'cohort'"),
+        (lambda: fedlaavg(fresh=0.0), r"fresh=0.0: choose .* or a number in \(0, 1\]"),
+        (lambda: fedlaavg(fresh=float("nan")), "fresh=nan"),
+        (lambda: fedlaavg(fresh=True), "fresh=True"),
     ],
 )
 def test_values_out_of_range_are_refused(make: Callable[[], Any], message: str) -> None:

@@ -24,6 +24,19 @@ def test_client_leaves_and_joins_again() -> None:
     assert job.total == [6, 7]
 
 
+@pytest.mark.parametrize("memory", ["client", "server"])
+def test_a_goodbye_is_not_a_difference_of_training(memory: str) -> None:
+    """After [1, 2] and [10, 20], a trains [4, 4] and b leaves: the sum changes by [3, 2] - [10, 20]."""
+    job = Job("a", "b", memory=memory)
+    job.round({"a": [1, 2], "b": [10, 20]})
+    job.store("b").leave(job.ledger.job)
+    for client, update in (("a", [4, 4]), ("b", [0, 0])):
+        job.ledger.handle_reply(job.reply(job.issue(client), *update))
+    sums = job.ledger.sums()
+    assert (sums.total.tolist(), sums.delta.tolist(), sums.trained_delta.tolist()) == ([4, 4], [-7, -18], [3, 2])
+    assert (sums.num, sums.num_clients) == (1, 1)
+
+
 def test_unknown_job_cannot_be_left() -> None:
     job = Job("a")
     assert not job.store("a").leave("f" * 32)

@@ -13,6 +13,7 @@ from fedlatest.algorithms.fedau import fedau as fedau
 from fedlatest.algorithms.fedavg import fedavg as fedavg
 from fedlatest.algorithms.fedawe import fedawe as fedawe
 from fedlatest.algorithms.fedlaavg import fedlaavg as fedlaavg
+from fedlatest.algorithms.fedlaavg_fresh import fedlaavg_fresh as fedlaavg_fresh
 from fedlatest.algorithms.fedprox import fedprox as fedprox
 from fedlatest.algorithms.fedsgd import fedsgd as fedsgd
 from fedlatest.algorithms.flexible import flexible as flexible

@@ -10,17 +10,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, scale
+from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, add, scale
 from fedlatest.algorithms.selection import oldest_first
 from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers, server_settings
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
+
+Fresh = Literal["average", "cohort"] | float
 
 
 def fedlaavg(
     *,
     weighting: Weighting = "loss",
     empty_round: Literal["step", "hold"] = "step",
+    fresh: Fresh = "average",
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -30,21 +33,34 @@ def fedlaavg(
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
         x   = x + u
 
+    The step may give this round's differences another weight than the average does; u itself is not affected:
+
+        x   = x + u_old + a \sum_{i in B_r} (u_i_new - u_i),    a = 1/N in the paper
+
+    Each client keeps its latest update; the server keeps their sum. An upload has the size of the model. Participation
+    rates are not needed.
+
     Args:
         weighting: How a client's share of the samples is used: "loss" multiplies its local loss by it, "update" its
             update (and the average is weighted), "none" ignores it.
         empty_round: What happens when nobody takes part: "step" moves along u as in any other round, which is how the
             paper is written; "hold" leaves the model unchanged.
+        fresh: a, the weight of this round's differences in the step: "average" is the paper's 1/N, "cohort" is 1/|B_r|
+            (the step of FedVARP), and a number in (0, 1] is a itself, usually between the two. With
+            "cohort", the mean difference of the cohort stands for that of all clients.
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
         server_step: Used with a `server_optimizer` only.
 
     >>> sorted(fedlaavg().client_state(jnp.zeros(3)).remembered)
     ['update']
+    >>> fedlaavg(fresh=0.05).numbers
+    {'fresh': 0.05}
     """
     if empty_round not in ("step", "hold"):
         raise ConfigError(f"empty_round={empty_round!r}: choose 'step' (the paper) or 'hold'")
-    numbers = server_numbers(server_optimizer, server_step)
+    own_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_optimizer, server_step)
+    fresh_kind = "number" if own_numbers else fresh  # what `merge` captures: the number itself comes from the facts
     init_server, step = make_server_step(server_optimizer)
 
     def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
@@ -54,8 +70,14 @@ def fedlaavg(
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
         divisor = facts.total_weight if weighting == "update" else facts.num_clients
-        average = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
-        return step(server, average, moves, facts)
+        update = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
+        if fresh_kind != "average":  # total / N + (a - 1/N) delta is total_old / N + a delta
+            if fresh_kind == "cohort":
+                weight = 1.0 / jnp.where(sums.num > 0, sums.weight if weighting == "update" else sums.num, 1.0)
+            else:
+                weight = facts.numbers["fresh"] * (facts.num_clients / divisor)
+            update = add(update, sums.delta["update"], jnp.where(sums.num > 0, weight - 1.0 / divisor, 0.0))
+        return step(server, update, moves, facts)
 
     return Algorithm(
         name="fedlaavg",
@@ -70,6 +92,27 @@ def fedlaavg(
         contribute=UpdateUpload(weighted=weighting == "update", remembered=True),
         merge=merge,
         oldest_first=True,
-        settings={"weighting": weighting, "empty_round": empty_round, **server_settings(server_optimizer, numbers)},
-        numbers=numbers,
+        settings={
+            "weighting": weighting,
+            "empty_round": empty_round,
+            **({} if fresh == "average" else {"fresh": fresh}),
+            **server_settings(server_optimizer, step_numbers),
+        },
+        numbers={**own_numbers, **step_numbers},
     )
+
+
+def _fresh_numbers(fresh: Fresh) -> dict[str, float]:
+    """Return the number that the merge reads from the facts, if the weight of fresh differences is given as one.
+
+    Raises:
+        ConfigError: If it is neither a known name nor a number in (0, 1].
+    """
+    if fresh in ("average", "cohort"):
+        return {}
+    if not isinstance(fresh, int | float) or isinstance(fresh, bool) or not 0 < fresh <= 1:
+        raise ConfigError(
+            f"fresh={fresh!r}: choose 'average' (1/N, the paper), 'cohort' (1/|S|) or a number in (0, 1], the weight of "
+            "a difference in the step"
+        )
+    return {"fresh": float(fresh)}

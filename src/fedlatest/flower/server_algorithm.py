@@ -119,11 +119,11 @@ def merge(
     sums, unit = ledger.sums(), ledger.config.unit
     if sums.num_clients == 0:
         return dict(arrays)
-    total, delta = from_fixed_point(sums.total, unit), from_fixed_point(sums.delta, unit)
+    total, trained = from_fixed_point(sums.total, unit), from_fixed_point(sums.trained_delta, unit)
     remembered = _declared_upload(algorithm).remembered
     summed = Sums(
-        fresh={} if remembered else {PART: delta},
-        delta={PART: delta} if remembered else {},
+        fresh={} if remembered else {PART: trained},
+        delta={PART: trained} if remembered else {},
         total={PART: total} if remembered else {},
         num=jnp.int32(sums.num),
         weight=jnp.float32(sums.weight),
@@ -144,7 +144,8 @@ def _declared_upload(algorithm: Algorithm) -> UpdateUpload:
     if obstacles or not isinstance(algorithm.contribute, UpdateUpload):
         raise ConfigError(
             f"algorithm={algorithm.name} {dict(algorithm.settings)}: cannot be deployed: {'; '.join(obstacles)}. "
-            'fedlaavg, fedavg, fedadam and amplified_fedavg can, with weighting="update" or "none"'
+            "fedlaavg, fedlaavg_fresh, fedvarp, fedavg, fedadam, fedyogi and amplified_fedavg can, with "
+            'weighting="update" or "none"'
         )
     return algorithm.contribute
 

@@ -65,6 +65,7 @@ class RoundSums(NamedTuple):
 
     total: FixedPointSum  # sum of the clients' latest updates; zero for an algorithm without remembered state
     delta: FixedPointSum  # change of `total` in this round; without remembered state, the sum of the uploads
+    trained_delta: FixedPointSum  # the part of `delta` that comes from clients that trained, not from those that left
     num: int  # number of clients that trained
     weight: float  # total weight of the clients that trained
     num_clients: int  # clients of the job after the round
@@ -243,7 +244,8 @@ class Ledger:
         known = [weight for weight in weights.values() if weight]
         total_weight = sum(known) * len(weights) / len(known) if known else 0.0  # unknown weights count as the mean
         weight = sum(reply.weight for reply in trained)
-        return RoundSums(total, self._delta, len(trained), weight, len(weights), total_weight)
+        trained_delta = self._delta if self._delta_without_training is None else self._delta - self._delta_without_training
+        return RoundSums(total, self._delta, trained_delta, len(trained), weight, len(weights), total_weight)
 
     def close_round(
         self,
@@ -321,10 +323,16 @@ class Ledger:
     def _accept(self, reply: Reply, client: ClientRow) -> None:
         """Add an upload to the open round."""
         assert reply.upload is not None
-        add_in_place(self._delta, reply.upload)
+        changed = [self._delta]
+        if not reply.trained:
+            if self._delta_without_training is None:
+                self._delta_without_training = np.zeros_like(self._delta)
+            changed.append(self._delta_without_training)
         stored = self._stored_update(client) if self.config.memory == "server" else None
-        if stored is not None:
-            add_in_place(self._delta, stored, sign=-1)
+        for delta in changed:
+            add_in_place(delta, reply.upload)
+            if stored is not None:
+                add_in_place(delta, stored, sign=-1)
         if self.config.memory != "server":
             reply = replace(reply, upload=None)  # its content is in the sum now; release the memory
         self._accepted[reply.client] = reply
@@ -384,6 +392,7 @@ class Ledger:
     def _reset_round(self) -> None:
         self._accepted: dict[str, Reply] = {}
         self._delta: FixedPointSum = np.zeros(self.layout.size, SUM_DTYPE)
+        self._delta_without_training: FixedPointSum | None = None  # of goodbyes and other uploads without training
 
 
 def _owner(client: ClientRow) -> str:

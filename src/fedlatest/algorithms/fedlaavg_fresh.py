@@ -1,0 +1,50 @@
+"""FedLaAvg, fresh: FedLaAvg whose step weights this round's differences by 1/|S| instead of 1/N."""
+
+from dataclasses import replace
+from typing import Literal
+
+import optax
+
+from fedlatest.algorithms.base import Algorithm
+from fedlatest.algorithms.fedlaavg import fedlaavg
+from fedlatest.algorithms.weighting import Weighting
+
+
+def fedlaavg_fresh(
+    *,
+    weighting: Weighting = "loss",
+    empty_round: Literal["step", "hold"] = "step",
+    server_optimizer: optax.GradientTransformation | None = None,
+    server_step: float = 1.0,
+) -> Algorithm:
+    r"""Select the K clients that have been absent longest; step along the old average and the cohort's mean difference.
+
+        B_r = the K clients of C_r with the lowest R_i
+        x   = x + u + (1/|B_r|) \sum_{i in B_r} (u_i_new - u_i)
+        u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
+
+    This is `fedlaavg(fresh="cohort")`: the selection of FedLaAvg with the step of FedVARP (Jhunjhunwala et al. 2022).
+    If all clients take part it is FedAvg.
+
+    Each client keeps its latest update; the server keeps their sum. An upload has the size of the model. Participation
+    rates are not needed.
+
+    Args:
+        weighting: How a client's share of the samples is used; see `fedlaavg`.
+        empty_round: What happens when nobody takes part: "step" moves along u, "hold" leaves the model unchanged.
+        server_optimizer: An optax transformation of the step; see `fedlaavg`.
+        server_step: Used with a `server_optimizer` only.
+
+    >>> fedlaavg_fresh(weighting="update").obstacles_to_deployment()
+    []
+    """
+    base = fedlaavg(
+        weighting=weighting, empty_round=empty_round, fresh="cohort", server_optimizer=server_optimizer,
+        server_step=server_step,
+    )  # fmt: skip
+    return replace(
+        base,
+        name="fedlaavg_fresh",
+        title="FedLaAvg, fresh",
+        paper=f"{base.paper}; with the step of Jhunjhunwala et al. 2022, FedVARP",
+    )
