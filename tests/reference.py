@@ -5,7 +5,7 @@ class is one algorithm and follows its update rule literally, round by round.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,7 @@ class FedAvg:
     weighting: str = "loss"
     cohorts: list[set[int]] = field(default_factory=list)
     last: list[int] = field(default_factory=list)  # R_i, or -1
+    known_rates: Sequence[float] = ()  # p_i, where the algorithm requires them
 
     def __post_init__(self) -> None:
         self.num_clients = self.federation.num_clients
@@ -201,6 +202,69 @@ class FedLaAvg(FedAvg):
 @dataclass
 class FedLaAvgFresh(FedLaAvg):
     fresh: str | float = "cohort"
+
+
+@dataclass
+class MIFA(FedAvg):
+    def begin(self) -> None:
+        self.gradients = np.zeros((self.num_clients, *self.x.shape))  # G_i
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        for client, update in updates.items():
+            self.gradients[client] = -update / self.rate
+        self.x = self.x - self.rate * self.gradients.mean(axis=0)
+
+
+@dataclass
+class FedVARP(FedAvg):
+    server_step: float = 1.0
+
+    def begin(self) -> None:
+        self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        if cohort:
+            differences = {client: update - self.stored[client] for client, update in updates.items()}
+            self.x = self.x + self.server_step * (self.stored.mean(axis=0) + self.mean(cohort, differences))
+        for client, update in updates.items():
+            self.stored[client] = update
+
+
+@dataclass
+class InverseProbability(FedAvg):
+    rates: str = "counts"
+    server_step: float = 1.0
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        for client, update in updates.items():
+            rate = self.probability(client, round, cohort)
+            self.x = self.x + self.server_step * update / (rate * self.num_clients)
+
+    def probability(self, client: int, round: int, cohort: list[int]) -> float:
+        """p_i of a client that takes part in this round."""
+        if self.rates == "known":
+            return self.known_rates[client]
+        if self.rates == "cohort":
+            return len(cohort) / self.num_clients
+        return (1 + sum(client in earlier for earlier in self.cohorts)) / (round + 1)
+
+
+@dataclass
+class FedStale(InverseProbability):
+    beta: float = 0.5
+
+    def begin(self) -> None:
+        self.stored = np.zeros((self.num_clients, *self.x.shape))  # h_i
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        if cohort or self.rates != "cohort":
+            step = self.beta * self.stored.mean(axis=0)
+            for client, update in updates.items():
+                difference = update - self.beta * self.stored[client]
+                step = step + difference / (self.probability(client, round, cohort) * self.num_clients)
+            self.x = self.x + self.server_step * step
+        for client, update in updates.items():
+            self.stored[client] = update
 
 
 @dataclass
@@ -327,6 +391,10 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "fedadam": FedAdam,
     "fedlaavg": FedLaAvg,
     "fedlaavg_fresh": FedLaAvgFresh,
+    "mifa": MIFA,
+    "fedvarp": FedVARP,
+    "inverse_probability": InverseProbability,
+    "fedstale": FedStale,
     "naive": Naive,
     "flexible": Flexible,
     "scaffold": Scaffold,

@@ -14,7 +14,7 @@ from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.rounds import average_error
 from tests.problems import MODEL, coins, days, flat, small_federation
-from tests.reference import REFERENCES, FedAvg, FedLaAvg, Scaffold
+from tests.reference import REFERENCES, FedAvg, FedLaAvg, FedStale, FedVARP, Scaffold
 
 ROUNDS = 12
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywords, which are also the reference's
@@ -32,6 +32,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedprox": ("fedprox", {"mu": 0.7}),
     "fedadam": ("fedadam", {"server_step": 0.05}),
     "fedadam-update": ("fedadam", {"weighting": "update"}),
+    "mifa": ("mifa", {}),
+    "mifa-update": ("mifa", {"weighting": "update"}),
+    "fedvarp": ("fedvarp", {}),
+    "fedvarp-update": ("fedvarp", {"weighting": "update", "server_step": 0.5}),
+    "inverse_probability": ("inverse_probability", {"server_step": 0.5}),
+    "inverse_probability-known": ("inverse_probability", {"rates": "known", "weighting": "none"}),
+    "fedstale": ("fedstale", {}),
+    "fedstale-known": ("fedstale", {"rates": "known", "beta": 0.3, "weighting": "none"}),
+    "fedstale-cohort": ("fedstale", {"rates": "cohort", "beta": 0.8, "server_step": 0.5}),
     "naive": ("naive", {}),
     "flexible": ("flexible", {}),
     "flexible-part": ("flexible", {"least_work": 0.3}),
@@ -45,6 +54,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "amplified_fedavg": ("amplified_fedavg", {"amplify_every": 3}),
     "amplified_fedavg-update": ("amplified_fedavg", {"amplification": 1.5, "weighting": "update", "amplify_every": 4}),
 }
+RATES = (0.25, 0.5, 0.75, 0.5, 1.0, 0.25)  # p_i, for the algorithms that require them
 PATTERNS = {
     "bernoulli": coins([0.1, 0.2, 0.3, 0.2, 0.4, 0.1]),
     "diurnal": days([True, False, True, False, False, True], period=2),
@@ -64,7 +74,7 @@ def both(
     """Run the same experiment in the engine and in the reference; return final state, record and reference."""
     spec = ExperimentSpec(
         federation, MODEL, algorithm, availability, cohort_size, num_local_steps=4, batch_size=3, learning_rate=0.3,
-        seeds=[seed],
+        seeds=[seed], rates=RATES if "rates" in algorithm.requires else None,
     )  # fmt: skip
     engine = Engine([spec], clients_at_once=clients_at_once)
     states = engine.start()
@@ -77,6 +87,7 @@ def both(
         batch=3,
         rate=float(np.float32(0.3)),
         seed=seed,
+        known_rates=RATES,
         **options,
     )
     reference.run(ROUNDS)
@@ -96,7 +107,7 @@ def test_equals_reference(case: str, pattern: str) -> None:
     np.testing.assert_allclose(flat(state.server.params), reference.x, rtol=2e-5, atol=2e-6)
     assert state.last_round.tolist() == reference.last
     assert average_error(state) < 2e-6  # the sum of the remembered parts that the server keeps is that of the clients
-    if isinstance(reference, FedLaAvg):
+    if isinstance(reference, FedLaAvg | FedVARP | FedStale):
         np.testing.assert_allclose(flat(state.clients.remembered["update"]), reference.stored, rtol=2e-5, atol=2e-6)
     if isinstance(reference, Scaffold):
         np.testing.assert_allclose(flat(state.clients.remembered["control"]), reference.own, rtol=2e-5, atol=1e-5)

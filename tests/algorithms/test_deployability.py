@@ -8,12 +8,16 @@ import jax.numpy as jnp
 import pytest
 
 from fedlatest import Algorithm, ConfigError, fedau, fedavg, fedawe, fedsgd, naive, scaffold
-from fedlatest.algorithms import ALGORITHMS
+from fedlatest.algorithms import ALGORITHMS, inverse_probability, mifa
 from fedlatest.flower.server_algorithm import job_config
 
 CAN_BE_DEPLOYED = {
     "fedlaavg": True,
     "fedlaavg_fresh": True,
+    "fedvarp": True,
+    "mifa": False,
+    "fedstale": False,
+    "inverse_probability": False,
     "fedavg": True,
     "fedadam": True,
     "amplified_fedavg": True,
@@ -50,6 +54,8 @@ def test_deployability_is_declared(name: str) -> None:
         (fedsgd(weighting="none"), "it fixes the number of local steps"),
         (scaffold(weighting="none"), r"it broadcasts more than the model \(broadcast\)"),
         (fedawe(weighting="none"), r"it chooses where local training starts \(start\)"),
+        (mifa(weighting="none"), r"its upload is not an UpdateUpload \(contribute\)"),
+        (inverse_probability(rates="known", weighting="none"), "it needs the clients' participation rates"),
         (fedau(weighting="none"), r"its upload is not an UpdateUpload \(contribute\)"),
         (replace(fedavg(weighting="none"), brief=lambda server, facts: {}), "it sends each client values of its own"),
         (replace(fedavg(weighting="none"), requires=("rates",)), "it needs the clients' participation rates"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -26,7 +27,18 @@ from fedlatest import (
     naive,
     simulate,
 )
-from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, fedlaavg_fresh, scaffold
+from fedlatest.algorithms import (
+    ALGORITHMS,
+    amplified_fedavg,
+    fedau,
+    fedawe,
+    fedlaavg_fresh,
+    fedstale,
+    fedvarp,
+    inverse_probability,
+    mifa,
+    scaffold,
+)
 from fedlatest.availability import Availability
 from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import State
@@ -38,6 +50,7 @@ GROUP = [True, False, True, False, False, True, True, False]
 DAYS = days(GROUP, period=3)
 COINS = coins([0.4] * 8)
 ROUNDS = 10
+NAME = attrgetter("name")  # of an algorithm, for the ids of tests
 
 
 def engine_of(
@@ -95,6 +108,52 @@ def test_fedlaavg_fresh_is_fedlaavg_with_fresh_cohort() -> None:
 def test_fedlaavg_fresh_with_all_clients_is_fedavg() -> None:
     everyone = always(8)
     same(final(fedlaavg_fresh(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+@pytest.mark.parametrize("algorithm", [mifa(), fedvarp(), fedstale(beta=0.7), inverse_probability()], ids=NAME)
+def test_with_all_clients_it_is_fedavg(algorithm: Algorithm) -> None:
+    """K = N and always available: every remembered update is replaced, and every participation rate is 1."""
+    everyone = always(8)
+    same(final(algorithm, everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_mifa_is_fedlaavg_with_uniform_selection() -> None:
+    """At a constant learning rate both step along the same average, also in empty rounds."""
+    own = replace(fedlaavg(), select=fedavg().select)
+    same(final(mifa(), COINS), final(own, COINS))
+
+
+def test_mifa_scales_old_gradients_by_the_current_learning_rate() -> None:
+    """Nobody is available in round 1; the step there is half that of round 0 if the learning rate is."""
+    spec = ExperimentSpec(
+        FEDERATION, MODEL, mifa(), days([True] * 8, period=1), 8, num_local_steps=4, batch_size=3,
+        learning_rate=optax.exponential_decay(0.2, 1, 0.5), seeds=(2,),
+    )  # fmt: skip
+    engine = Engine([spec])
+    states, models = engine.start(), []
+    for _ in range(3):
+        models.append(flat(states[0].server.params)[0])
+        states, _ = engine.advance(states, 1)
+    np.testing.assert_allclose(models[2] - models[1], 0.5 * (models[1] - models[0]), rtol=1e-4, atol=1e-6)
+
+
+def test_fedvarp_with_oldest_first_selection_is_fedlaavg_fresh() -> None:
+    own = replace(fedvarp(), select=fedlaavg().select)
+    same(final(own, COINS), final(fedlaavg_fresh(empty_round="hold"), COINS))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "limit"),
+    [
+        (fedstale(beta=1.0, rates="cohort"), fedvarp()),
+        (fedstale(beta=0.0, rates="cohort"), fedavg()),
+        (fedstale(beta=0.0, rates="counts"), inverse_probability()),
+    ],
+    ids=NAME,
+)
+def test_fedstale_limits(algorithm: Algorithm, limit: Algorithm) -> None:
+    """With p_i = |S|/N, beta = 1 is FedVARP and beta = 0 is FedAvg; with counts, beta = 0 is inverse probability."""
+    same(final(algorithm, COINS), final(limit, COINS))
 
 
 def test_flexible_with_all_clients_is_fedavg() -> None:

@@ -22,7 +22,16 @@ from fedlatest import (
     fedprox,
     simulate,
 )
-from fedlatest.algorithms import ALGORITHMS, amplified_fedavg, fedau, fedawe, scaffold
+from fedlatest.algorithms import (
+    ALGORITHMS,
+    amplified_fedavg,
+    fedau,
+    fedawe,
+    fedstale,
+    fedvarp,
+    inverse_probability,
+    scaffold,
+)
 from fedlatest.algorithms.base import (
     ClientFacts,
     ClientState,
@@ -223,6 +232,12 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: fedau(server_step=0.0), "server_step=0.0"),
         (lambda: amplified_fedavg(amplification=0.0), "amplification=0.0"),
         (lambda: amplified_fedavg(amplify_every=0), "amplify_every=0"),
+        (lambda: fedvarp(server_step=0.0), "server_step=0.0"),
+        (lambda: fedstale(beta=1.5), "beta=1.5: the weight of stale updates"),
+        (lambda: fedstale(rates="all"), "rates='all': choose one of cohort, counts, known"),
+        (lambda: fedstale(weighting="update"), "weighting='update'"),
+        (lambda: inverse_probability(rates="cohort"), "rates='cohort': choose one of counts, known"),
+        (lambda: inverse_probability(weighting="update"), "weighting='update'"),
         (lambda: fedlaavg(fresh="all"), r"fresh='all': choose 'average' \(1/N, the paper\), 'cohort'"),
         (lambda: fedlaavg(fresh=0.0), r"fresh=0.0: choose .* or a number in \(0, 1\]"),
         (lambda: fedlaavg(fresh=float("nan")), "fresh=nan"),

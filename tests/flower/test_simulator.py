@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import fedlatest
-from fedlatest.algorithms import amplified_fedavg, fedlaavg_fresh
+from fedlatest.algorithms import amplified_fedavg, fedlaavg_fresh, fedvarp
 from fedlatest.algorithms.base import ClientFacts, ClientState, ModelOnly
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, to_record
 from fedlatest.flower.outstanding_messages import OutstandingMessages
@@ -84,6 +84,7 @@ def as_simulated(federation: fedlatest.Federation, local: Local, client: int) ->
         (fedlatest.fedlaavg(weighting="none", empty_round="step"), "server"),
         (fedlaavg_fresh(weighting="update"), "client"),
         (fedlatest.fedlaavg(weighting="update", fresh=0.3), "server"),
+        (fedvarp(weighting="none", server_step=0.5), "client"),
         (fedlatest.fedavg(weighting="update"), None),
         (fedlatest.fedadam(weighting="none"), None),
         (amplified_fedavg(weighting="update", amplify_every=3), None),

@@ -16,7 +16,11 @@ from fedlatest.algorithms.fedlaavg import fedlaavg as fedlaavg
 from fedlatest.algorithms.fedlaavg_fresh import fedlaavg_fresh as fedlaavg_fresh
 from fedlatest.algorithms.fedprox import fedprox as fedprox
 from fedlatest.algorithms.fedsgd import fedsgd as fedsgd
+from fedlatest.algorithms.fedstale import fedstale as fedstale
+from fedlatest.algorithms.fedvarp import fedvarp as fedvarp
 from fedlatest.algorithms.flexible import flexible as flexible
+from fedlatest.algorithms.inverse_probability import inverse_probability as inverse_probability
+from fedlatest.algorithms.mifa import mifa as mifa
 from fedlatest.algorithms.naive import naive as naive
 from fedlatest.algorithms.scaffold import scaffold as scaffold
 from fedlatest.algorithms.sequential import sequential as sequential
