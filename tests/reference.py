@@ -138,6 +138,28 @@ class FedAvg:
     def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
         return descent
 
+    def num_steps_done(self, client: int, round: int, least_work: float) -> int:
+        """The number of local steps of a client that does not do all of them."""
+        least = max(1, math.ceil(least_work * self.steps))
+        chance = (bits(self.seed, WORK, int(self.federation.ids[client]), round) >> 8) * 2**-24
+        return least + int(chance * (self.steps - least + 1))
+
+
+@dataclass
+class FedNova(FedAvg):
+    least_work: float = 1.0
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        if cohort:
+            weights = {c: self.weight(c) if self.weighting == "update" else 1.0 for c in cohort}
+            steps = {c: self.num_steps_done(c, round, self.least_work) for c in cohort}
+            tau = sum(weights[c] * steps[c] for c in cohort) / sum(weights.values())
+            self.x = self.x + tau * self.mean(cohort, {c: updates[c] / steps[c] for c in cohort})
+
+    def train(self, client: int, round: int) -> Floats:
+        local = self.local_model(client, round, self.x, self.num_steps_done(client, round, self.least_work))
+        return (local - self.x) * (self.weight(client) if self.weighting == "update" else 1.0)
+
 
 @dataclass
 class FedSGD(FedAvg):
@@ -168,6 +190,25 @@ class FedAdam(FedAvg):
         self.num_steps += 1
         self.first = 0.9 * self.first + 0.1 * mean
         self.second = 0.99 * self.second + 0.01 * mean**2
+        first, second = self.first / (1 - 0.9**self.num_steps), self.second / (1 - 0.99**self.num_steps)
+        self.x = self.x + self.server_step * first / (np.sqrt(second) + 1e-3)
+
+
+@dataclass
+class FedYogi(FedAvg):
+    server_step: float = 0.01
+
+    def begin(self) -> None:
+        self.first, self.second, self.num_steps = np.full_like(self.x, 1e-6), np.full_like(self.x, 1e-6), 0
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        """Yogi's step along the mean update, with bias-corrected moments."""
+        if not cohort:
+            return
+        mean = self.mean(cohort, updates)
+        self.num_steps += 1
+        self.first = 0.9 * self.first + 0.1 * mean
+        self.second = self.second - 0.01 * np.sign(self.second - mean**2) * mean**2
         first, second = self.first / (1 - 0.9**self.num_steps), self.second / (1 - 0.99**self.num_steps)
         self.x = self.x + self.server_step * first / (np.sqrt(second) + 1e-3)
 
@@ -295,9 +336,7 @@ class Flexible(FedAvg):
         return self.uniform(round, [client for client in available if client not in self.dropped])
 
     def train(self, client: int, round: int) -> Floats:
-        least = max(1, math.ceil(self.least_work * self.steps))
-        chance = (bits(self.seed, WORK, int(self.federation.ids[client]), round) >> 8) * 2**-24
-        done = least + int(chance * (self.steps - least + 1))
+        done = self.num_steps_done(client, round, self.least_work)
         return (self.local_model(client, round, self.x, done) - self.x) * (self.steps / done)
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
@@ -326,6 +365,56 @@ class Scaffold(FedAvg):
         for client, control in new.items():
             self.common = self.common + (control - self.own[client]) / self.num_clients
             self.own[client] = control
+
+
+@dataclass
+class AmplifiedScaffold(FedAvg):
+    """Lists the mean gradient of every participation in the period, as the paper's Algorithm 1 does."""
+
+    amplification: float = 2.0
+    amplify_every: int = 20
+
+    def begin(self) -> None:
+        self.anchor = self.x.copy()
+        self.common = np.zeros_like(self.x)  # c
+        self.own = np.zeros((self.num_clients, *self.x.shape))  # c_i
+        self.seen: list[list[Floats]] = [[] for _ in range(self.num_clients)]
+
+    def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
+        return descent - self.own[client] + self.common
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        for client, update in updates.items():
+            self.seen[client].append(self.own[client] - self.common - update / (self.steps * self.rate))
+        super().merge(round, cohort, updates)
+        if (round + 1) % self.amplify_every == 0:
+            for client, gradients in enumerate(self.seen):
+                if gradients:
+                    self.own[client] = np.mean(gradients, axis=0)
+            self.common = self.own.mean(axis=0)
+            self.seen = [[] for _ in range(self.num_clients)]
+            self.x = self.anchor + self.amplification * (self.x - self.anchor)
+            self.anchor = self.x
+
+
+@dataclass
+class FedDyn(FedAvg):
+    alpha: float = 0.1
+
+    def begin(self) -> None:
+        self.mean_dual = np.zeros_like(self.x)  # h
+        self.own = np.zeros((self.num_clients, *self.x.shape))  # g_i
+
+    def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
+        return descent - self.own[client] + self.alpha * (local - self.x)
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        if not cohort:
+            return
+        for client, update in updates.items():
+            self.own[client] = self.own[client] - self.alpha * update
+            self.mean_dual = self.mean_dual - self.alpha * update / self.num_clients
+        self.x = self.x + self.mean(cohort, updates) - self.mean_dual / self.alpha
 
 
 @dataclass
@@ -389,6 +478,9 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "fedsgd": FedSGD,
     "fedprox": FedProx,
     "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fednova": FedNova,
+    "feddyn": FedDyn,
     "fedlaavg": FedLaAvg,
     "fedlaavg_fresh": FedLaAvgFresh,
     "mifa": MIFA,
@@ -398,6 +490,7 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "naive": Naive,
     "flexible": Flexible,
     "scaffold": Scaffold,
+    "amplified_scaffold": AmplifiedScaffold,
     "fedawe": FedAWE,
     "fedau": FedAU,
     "amplified_fedavg": AmplifiedFedAvg,

@@ -20,6 +20,9 @@ CAN_BE_DEPLOYED = {
     "inverse_probability": False,
     "fedavg": True,
     "fedadam": True,
+    "fedyogi": True,
+    "fednova": False,
+    "feddyn": False,
     "amplified_fedavg": True,
     "fedsgd": False,
     "fedprox": False,
@@ -27,6 +30,7 @@ CAN_BE_DEPLOYED = {
     "flexible": False,
     "sequential": False,
     "scaffold": False,
+    "amplified_scaffold": False,
     "fedawe": False,
     "fedau": False,
 }

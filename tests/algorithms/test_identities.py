@@ -30,11 +30,15 @@ from fedlatest import (
 from fedlatest.algorithms import (
     ALGORITHMS,
     amplified_fedavg,
+    amplified_scaffold,
     fedau,
     fedawe,
+    feddyn,
     fedlaavg_fresh,
+    fednova,
     fedstale,
     fedvarp,
+    fedyogi,
     inverse_probability,
     mifa,
     scaffold,
@@ -186,6 +190,36 @@ def test_fedsgd_is_fedavg_with_one_step() -> None:
 
 def test_amplification_of_1_is_fedavg() -> None:
     same(final(amplified_fedavg(amplification=1.0, amplify_every=2), DAYS), final(fedavg(), DAYS))
+
+
+def test_amplified_scaffold_with_periods_of_one_round_and_amplification_1_is_scaffold() -> None:
+    ours, plain = final(amplified_scaffold(amplification=1.0, amplify_every=1), COINS), final(scaffold(), COINS)
+    same(ours, plain)
+    np.testing.assert_allclose(flat(ours.server.control), flat(plain.server.control), rtol=1e-5, atol=1e-5)
+
+
+def test_amplified_scaffold_with_zero_controls_is_amplified_fedavg() -> None:
+    """In the first period all control variates are 0."""
+    ours, plain = (final(factory(amplify_every=ROUNDS), COINS) for factory in (amplified_scaffold, amplified_fedavg))
+    same(ours, plain)
+
+
+def test_feddyn_in_the_first_round_is_fedprox_with_a_doubled_step() -> None:
+    """All g_i are 0 at first; with K = N, h = -alpha mean(u_i), so -h / alpha adds the mean update again."""
+    ours, plain = (engine_of(each, always(8), cohort_size=8) for each in (feddyn(alpha=0.3), fedprox(mu=0.3)))
+    before = flat(ours.start()[0].server.params)[0]
+    mine, theirs = (flat(engine.advance(engine.start(), 1)[0][0].server.params)[0] for engine in (ours, plain))
+    np.testing.assert_allclose(mine - before, 2 * (theirs - before), rtol=1e-4, atol=1e-6)
+
+
+def test_fednova_with_all_work_done_is_fedavg() -> None:
+    same(final(fednova(), COINS), final(fedavg(), COINS))
+
+
+def test_fedyogi_is_fedavg_with_a_server_optimizer() -> None:
+    yogi = optax.scale_by_yogi(b1=0.9, b2=0.99, eps=1e-3)
+    ours = final(fedavg(server_optimizer=yogi, server_step=0.05), COINS)
+    same(ours, final(fedyogi(server_step=0.05), COINS), tolerance=0)
 
 
 def test_scaffold_with_zero_controls_is_fedavg() -> None:

@@ -25,11 +25,16 @@ from fedlatest import (
 from fedlatest.algorithms import (
     ALGORITHMS,
     amplified_fedavg,
+    amplified_scaffold,
     fedau,
     fedawe,
+    feddyn,
+    fednova,
     fedstale,
     fedvarp,
+    fedyogi,
     inverse_probability,
+    mifa,
     scaffold,
 )
 from fedlatest.algorithms.base import (
@@ -50,6 +55,7 @@ from tests.problems import MODEL, coins, flat, small_federation
 
 FEDERATION = small_federation(8, seed=1)
 EVERYONE = always(8)
+UNKNOWN: Any = "unknown"  # a value that no setting has
 
 
 def run(algorithm: Algorithm, **options: Any) -> Result:
@@ -232,13 +238,21 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: fedau(server_step=0.0), "server_step=0.0"),
         (lambda: amplified_fedavg(amplification=0.0), "amplification=0.0"),
         (lambda: amplified_fedavg(amplify_every=0), "amplify_every=0"),
+        (lambda: amplified_scaffold(amplification=0.0), "amplification=0.0"),
+        (lambda: amplified_scaffold(amplify_every=0), "amplify_every=0"),
+        (lambda: amplified_scaffold(weighting="update"), "weighting='update': control variates"),
+        (lambda: feddyn(alpha=0.0), "alpha=0.0"),
+        (lambda: feddyn(weighting="update"), "weighting='update'"),
+        (lambda: fednova(least_work=2.0), "least_work=2.0"),
+        (lambda: fedyogi(b1=1.0), "b1=1.0"),
+        (lambda: fedyogi(initial=0.0), "initial=0.0"),
         (lambda: fedvarp(server_step=0.0), "server_step=0.0"),
         (lambda: fedstale(beta=1.5), "beta=1.5: the weight of stale updates"),
-        (lambda: fedstale(rates="all"), "rates='all': choose one of cohort, counts, known"),
+        (lambda: fedstale(rates=UNKNOWN), "rates='unknown': choose one of cohort, counts, known"),
         (lambda: fedstale(weighting="update"), "weighting='update'"),
-        (lambda: inverse_probability(rates="cohort"), "rates='cohort': choose one of counts, known"),
+        (lambda: inverse_probability(rates=UNKNOWN), "rates='unknown': choose one of counts, known"),
         (lambda: inverse_probability(weighting="update"), "weighting='update'"),
-        (lambda: fedlaavg(fresh="all"), r"fresh='all': choose 'average' \(1/N, the paper\), 'cohort'"),
+        (lambda: fedlaavg(fresh=UNKNOWN), r"fresh='unknown': choose 'average' \(1/N, the paper\), 'cohort'"),
         (lambda: fedlaavg(fresh=0.0), r"fresh=0.0: choose .* or a number in \(0, 1\]"),
         (lambda: fedlaavg(fresh=float("nan")), "fresh=nan"),
         (lambda: fedlaavg(fresh=True), "fresh=True"),
@@ -378,6 +392,14 @@ def test_sums_of_remembered_integers_are_exact() -> None:
     jax.effects_barrier()
     assert seen == [300, 600]
     assert result.metrics.rows[-1].average_error == pytest.approx(0, abs=1e-5)
+
+
+def test_amplified_scaffold_and_mifa_accept_a_learning_rate_of_0() -> None:
+    """The first round moves nothing and leaves the remembered gradients at 0."""
+    warm_up = optax.linear_schedule(0.0, 0.1, 10)
+    for algorithm, part in ((amplified_scaffold(amplify_every=2), "control"), (mifa(), "direction")):
+        state = final(algorithm, rounds=1, learning_rate=warm_up)
+        assert np.abs(flat(state.clients.remembered[part])).max() == 0
 
 
 def test_scaffold_accepts_a_learning_rate_of_0() -> None:

@@ -7,17 +7,21 @@ To add one, write its file and import its factory here; the import registers it 
 from inspect import isfunction
 
 from fedlatest.algorithms.amplified_fedavg import amplified_fedavg as amplified_fedavg
+from fedlatest.algorithms.amplified_scaffold import amplified_scaffold as amplified_scaffold
 from fedlatest.algorithms.base import Algorithm as Algorithm
 from fedlatest.algorithms.fedadam import fedadam as fedadam
 from fedlatest.algorithms.fedau import fedau as fedau
 from fedlatest.algorithms.fedavg import fedavg as fedavg
 from fedlatest.algorithms.fedawe import fedawe as fedawe
+from fedlatest.algorithms.feddyn import feddyn as feddyn
 from fedlatest.algorithms.fedlaavg import fedlaavg as fedlaavg
 from fedlatest.algorithms.fedlaavg_fresh import fedlaavg_fresh as fedlaavg_fresh
+from fedlatest.algorithms.fednova import fednova as fednova
 from fedlatest.algorithms.fedprox import fedprox as fedprox
 from fedlatest.algorithms.fedsgd import fedsgd as fedsgd
 from fedlatest.algorithms.fedstale import fedstale as fedstale
 from fedlatest.algorithms.fedvarp import fedvarp as fedvarp
+from fedlatest.algorithms.fedyogi import fedyogi as fedyogi
 from fedlatest.algorithms.flexible import flexible as flexible
 from fedlatest.algorithms.inverse_probability import inverse_probability as inverse_probability
 from fedlatest.algorithms.mifa import mifa as mifa

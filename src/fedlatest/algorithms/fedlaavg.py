@@ -112,7 +112,7 @@ def _fresh_numbers(fresh: Fresh) -> dict[str, float]:
         return {}
     if not isinstance(fresh, int | float) or isinstance(fresh, bool) or not 0 < fresh <= 1:
         raise ConfigError(
-            f"fresh={fresh!r}: choose 'average' (1/N, the paper), 'cohort' (1/|S|) or a number in (0, 1], the weight of "
-            "a difference in the step"
+            f"fresh={fresh!r}: choose 'average' (1/N, the paper), 'cohort' (1/|S|) or a number in (0, 1], the weight "
+            "of a difference in the step"
         )
     return {"fresh": float(fresh)}

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 
 from fedlatest.algorithms.base import (
+    NO_PARTS,
     Algorithm,
     ClientFacts,
     ClientState,
@@ -76,7 +77,7 @@ def fedstale(
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
         update = subtract(local, broadcast.params)
         difference = add(update, client.remembered["update"], -facts.numbers["beta"])
-        private = {}
+        private = NO_PARTS
         if rates != "cohort":
             rate, private = participation_rate(rates, client, facts)
             difference = scale(difference, 1.0 / rate)

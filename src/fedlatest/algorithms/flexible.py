@@ -75,12 +75,12 @@ def flexible(
         return uniform(available & ~server.dropped, facts)
 
     def step_scale(facts: ClientFacts) -> Any:
-        works = jnp.where(facts.step < _num_steps_done(facts, least_work), 1.0, 0.0)
+        works = jnp.where(facts.step < num_steps_done(facts, least_work), 1.0, 0.0)
         return works * facts.weight if weighting == "loss" else works
 
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
         update = plain.contribute(broadcast, local, client, facts).fresh["update"]
-        return Contribution(fresh={"update": scale(update, facts.num_steps / _num_steps_done(facts, least_work))})
+        return Contribution(fresh={"update": scale(update, facts.num_steps / num_steps_done(facts, least_work))})
 
     def merge(server: ParticipationCounts, sums: Sums, facts: RoundFacts) -> ParticipationCounts:
         assert facts.cohort is not None
@@ -110,7 +110,7 @@ def flexible(
     )
 
 
-def _num_steps_done(facts: ClientFacts, least_work: float) -> Any:
+def num_steps_done(facts: ClientFacts, least_work: float) -> Any:
     """Return s_i, at least 1."""
     least = max(1, math.ceil(least_work * facts.num_steps - 1e-9))  # 0.07 of 100 steps is 7 despite rounding
     chance = draw_uniform(facts.seed, Purpose.WORK, facts.id, facts.round)

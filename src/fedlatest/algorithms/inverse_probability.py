@@ -41,7 +41,7 @@ def inverse_probability(
     changes nothing.
 
     Nothing is remembered; with `rates="counts"` each client keeps one number. An upload has the size of the model. The
-    expected step is right if participation in different rounds is independent of the model; its variance grows as 1/p_i.
+    expected step is that of all clients if participation does not depend on the model; its variance grows as 1/p_i.
 
     Args:
         rates: "known" uses the rates of `simulate(rates=...)`; "counts" estimates p_i as the share of the rounds so

@@ -325,11 +325,7 @@ class Ledger:
     def _accept(self, reply: Reply, client: ClientRow) -> None:
         """Add an upload to the open round."""
         assert reply.upload is not None
-        changed = [self._delta]
-        if not reply.trained:
-            if self._delta_without_training is None:
-                self._delta_without_training = np.zeros_like(self._delta)
-            changed.append(self._delta_without_training)
+        changed = [self._delta] if reply.trained else [self._delta, self._delta_without_training]
         stored = self._stored_update(client) if self.config.memory == "server" else None
         for delta in changed:
             add_in_place(delta, reply.upload)
@@ -394,7 +390,7 @@ class Ledger:
     def _reset_round(self) -> None:
         self._accepted: dict[str, Reply] = {}
         self._delta: FixedPointSum = np.zeros(self.layout.size, SUM_DTYPE)
-        self._delta_without_training: FixedPointSum | None = None  # of goodbyes and other uploads without training
+        self._delta_without_training: FixedPointSum = np.zeros(self.layout.size, SUM_DTYPE)  # such as of goodbyes
 
 
 def _owner(client: ClientRow) -> str:
