@@ -309,6 +309,27 @@ class FedStale(InverseProbability):
 
 
 @dataclass
+class F3AST(FedAvg):
+    smoothing: float = 0.01
+    server_step: float = 1.0
+
+    def begin(self) -> None:
+        self.rates = [self.cohort_size / self.num_clients] * self.num_clients  # r_i
+
+    def select(self, round: int) -> list[int]:
+        available = np.flatnonzero(self.available(round)).tolist()
+        ids = [int(number) for number in self.federation.ids]
+        rank = {c: (self.rates[c], -(bits(self.seed, SELECTION, ids[c], round) >> 2)) for c in available}
+        return sorted(available, key=lambda client: rank[client])[: self.cohort_size]
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        for client in range(self.num_clients):
+            self.rates[client] = (1 - self.smoothing) * self.rates[client] + self.smoothing * (client in cohort)
+        for client, update in updates.items():
+            self.x = self.x + self.server_step * update / (self.rates[client] * self.num_clients)
+
+
+@dataclass
 class Naive(FedAvg):
     def begin(self) -> None:
         self.waiting: dict[int, Floats] = {}
@@ -487,6 +508,7 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "fedvarp": FedVARP,
     "inverse_probability": InverseProbability,
     "fedstale": FedStale,
+    "f3ast": F3AST,
     "naive": Naive,
     "flexible": Flexible,
     "scaffold": Scaffold,

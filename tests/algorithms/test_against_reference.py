@@ -14,7 +14,7 @@ from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.rounds import average_error
 from tests.problems import MODEL, coins, days, flat, small_federation
-from tests.reference import REFERENCES, FedAvg, FedLaAvg, FedStale, FedVARP, Scaffold
+from tests.reference import F3AST, REFERENCES, FedAvg, FedLaAvg, FedStale, FedVARP, Scaffold
 
 ROUNDS = 12
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywords, which are also the reference's
@@ -46,6 +46,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedstale": ("fedstale", {}),
     "fedstale-known": ("fedstale", {"rates": "known", "beta": 0.3, "weighting": "none"}),
     "fedstale-cohort": ("fedstale", {"rates": "cohort", "beta": 0.8, "server_step": 0.5}),
+    "f3ast": ("f3ast", {}),
+    "f3ast-fast": ("f3ast", {"smoothing": 0.3, "server_step": 0.5, "weighting": "none"}),
     "naive": ("naive", {}),
     "flexible": ("flexible", {}),
     "flexible-part": ("flexible", {"least_work": 0.3}),
@@ -119,6 +121,8 @@ def test_equals_reference(case: str, pattern: str) -> None:
     assert average_error(state) < 2e-6  # the sum of the remembered parts that the server keeps is that of the clients
     if isinstance(reference, FedLaAvg | FedVARP | FedStale):
         np.testing.assert_allclose(flat(state.clients.remembered["update"]), reference.stored, rtol=2e-5, atol=2e-6)
+    if isinstance(reference, F3AST):
+        np.testing.assert_allclose(state.server.rates, reference.rates, rtol=2e-5)
     if isinstance(reference, Scaffold):
         np.testing.assert_allclose(flat(state.clients.remembered["control"]), reference.own, rtol=2e-5, atol=1e-5)
 

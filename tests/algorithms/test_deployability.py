@@ -26,6 +26,7 @@ CAN_BE_DEPLOYED = {
     "amplified_fedavg": True,
     "fedsgd": False,
     "fedprox": False,
+    "f3ast": False,
     "naive": False,
     "flexible": False,
     "sequential": False,

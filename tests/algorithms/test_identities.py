@@ -31,6 +31,7 @@ from fedlatest.algorithms import (
     ALGORITHMS,
     amplified_fedavg,
     amplified_scaffold,
+    f3ast,
     fedau,
     fedawe,
     feddyn,
@@ -114,11 +115,18 @@ def test_fedlaavg_fresh_with_all_clients_is_fedavg() -> None:
     same(final(fedlaavg_fresh(), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
 
 
-@pytest.mark.parametrize("algorithm", [mifa(), fedvarp(), fedstale(beta=0.7), inverse_probability()], ids=NAME)
+@pytest.mark.parametrize("algorithm", [mifa(), fedvarp(), fedstale(beta=0.7), inverse_probability(), f3ast()], ids=NAME)
 def test_with_all_clients_it_is_fedavg(algorithm: Algorithm) -> None:
     """K = N and always available: every remembered update is replaced, and every participation rate is 1."""
     everyone = always(8)
     same(final(algorithm, everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_f3ast_selects_the_clients_with_the_lowest_rates() -> None:
+    """All available and N / K = 4 with K = 2: in 4 rounds each of the 8 clients takes part once."""
+    engine = engine_of(f3ast(smoothing=0.1), always(8), cohort_size=2)
+    _, record = engine.advance(engine.start(), ROUNDS)
+    assert sorted(record.cohort.clients[0, :4].ravel().tolist()) == list(range(8))
 
 
 def test_mifa_is_fedlaavg_with_uniform_selection() -> None:

@@ -35,7 +35,11 @@ def test_counting_equals_sorting(size: int, share: float, levels: int, draws: in
     np.testing.assert_array_equal(found.mask, first[expected] > 0)
 
 
-@pytest.mark.parametrize("rule", [selection.oldest_first, selection.uniform])
+def lowest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
+    return selection.lowest_first(0.1 * (facts.last_round + 1).astype(jnp.float32), available, facts)
+
+
+@pytest.mark.parametrize("rule", [selection.oldest_first, selection.uniform, lowest_first])
 def test_both_ways_select_the_same_clients(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     """30 clients with few different last rounds, more and fewer of them available than the cohort has slots."""
     rng = np.random.default_rng(1)

@@ -9,6 +9,7 @@ from inspect import isfunction
 from fedlatest.algorithms.amplified_fedavg import amplified_fedavg as amplified_fedavg
 from fedlatest.algorithms.amplified_scaffold import amplified_scaffold as amplified_scaffold
 from fedlatest.algorithms.base import Algorithm as Algorithm
+from fedlatest.algorithms.f3ast import f3ast as f3ast
 from fedlatest.algorithms.fedadam import fedadam as fedadam
 from fedlatest.algorithms.fedau import fedau as fedau
 from fedlatest.algorithms.fedavg import fedavg as fedavg

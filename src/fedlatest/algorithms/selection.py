@@ -1,6 +1,6 @@
-"""Selection of the cohort: K of the available clients, oldest first or uniformly at random.
+"""Selection of the cohort: K of the available clients, oldest first, lowest value first or uniformly at random.
 
-Both rank all N clients and take the K highest, so the cohort has a fixed size under `jit`; slots beyond the available
+All rank all N clients and take the K highest, so the cohort has a fixed size under `jit`; slots beyond the available
 clients are masked. On a CPU a rank is a float whose bit pattern carries 30 hashed bits: there, `top_k` is a hundred
 times faster on float32 than on integers, and positive floats sort like their bits. On an accelerator `top_k` sorts all
 N clients in many small steps; counting how many clients rank higher takes one.
@@ -27,6 +27,24 @@ def oldest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
     threshold = jnp.min(lax.top_k(staleness, facts.cohort_size)[0])  # not [-1]: XLA would then sort all N
     draw = _as_float(_hashed(facts, facts.last_round))
     rank = jnp.where(staleness > threshold, jnp.inf, jnp.where(staleness == threshold, draw, 0.0))
+    return _highest(jnp.where(available, rank, -1.0), facts.cohort_size)
+
+
+def lowest_first(values: jax.Array, available: jax.Array, facts: RoundFacts) -> Cohort:
+    """Return the K available clients with the lowest values; ties are broken by a hash of (seed, id, round).
+
+    Args:
+        values: float32 [N], finite and not negative.
+        available: bool [N].
+        facts: The round's facts.
+    """
+    draw = _hashed(facts, facts.round)
+    if _counts():  # floats that are not negative sort like their bits
+        first = jnp.int32(0x7F800000) - lax.bitcast_convert_type(values, jnp.int32)
+        return _count_highest(jnp.where(available, first, 0), draw, facts.cohort_size)
+    score = jnp.where(available, -values, -jnp.inf)
+    threshold = jnp.min(lax.top_k(score, facts.cohort_size)[0])  # as in `oldest_first`
+    rank = jnp.where(score > threshold, jnp.inf, jnp.where(score == threshold, _as_float(draw), 0.0))
     return _highest(jnp.where(available, rank, -1.0), facts.cohort_size)
 
 
