@@ -101,9 +101,29 @@ def test_fresh_weight_of_1_over_n_is_fedlaavg() -> None:
     assert np.abs(flat(ours.server.params) - flat(plain.server.params)).max() > 1e-3
 
 
-def test_fresh_weights_share_a_program() -> None:
-    first, second = (engine_of(fedlaavg(fresh=number), COINS) for number in (0.2, 0.3))
-    assert first.program == second.program
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (fedlaavg(fresh=0.2), fedlaavg(fresh=0.3)),
+        (fedvarp(server_step=0.2), fedvarp(server_step=0.3)),
+        (fedstale(beta=0.2), fedstale(beta=0.3)),
+        (inverse_probability(server_step=0.2), inverse_probability(server_step=0.3)),
+        (feddyn(alpha=0.2), feddyn(alpha=0.3)),
+        (f3ast(smoothing=0.2), f3ast(smoothing=0.3)),
+        (amplified_scaffold(amplify_every=2), amplified_scaffold(amplify_every=3)),
+        (fedyogi(server_step=0.2), fedyogi(server_step=0.3)),
+    ],
+    ids=NAME,
+)
+def test_different_numbers_share_a_program(first: Algorithm, second: Algorithm) -> None:
+    """They are arguments of the compiled program."""
+    assert first.numbers != second.numbers
+    assert engine_of(first, COINS).program == engine_of(second, COINS).program
+
+
+def test_kinds_of_fresh_weights_do_not_share_a_program() -> None:
+    programs = [engine_of(fedlaavg(fresh=fresh), COINS).program for fresh in ("average", "cohort", 0.2)]
+    assert programs[0] != programs[1] != programs[2] != programs[0]
 
 
 def test_fedlaavg_fresh_is_fedlaavg_with_fresh_cohort() -> None:
