@@ -38,7 +38,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "reproduction": {"experiments", "report"},
     "runs": {"files"},
     "simulation": {
-        "algorithms", "availability", "data", "identity", "kernels", "models", "paths", "runs", "streams",
+        "algorithms", "availability", "data", "identity", "kernels", "machine", "models", "paths", "runs", "streams",
         "theory", "trees",
     },
     "streams": set(),

@@ -244,9 +244,7 @@ class Ledger:
         known = [weight for weight in weights.values() if weight]
         total_weight = sum(known) * len(weights) / len(known) if known else 0.0  # unknown weights count as the mean
         weight = sum(reply.weight for reply in trained)
-        trained_delta = (
-            self._delta if self._delta_without_training is None else self._delta - self._delta_without_training
-        )
+        trained_delta = self._delta - self._delta_without_training
         return RoundSums(total, self._delta, trained_delta, len(trained), weight, len(weights), total_weight)
 
     def close_round(

@@ -17,6 +17,7 @@ from fedlatest.availability import Availability, always
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
+from fedlatest.machine import num_cores
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.runs.run_folder import package_versions
@@ -30,7 +31,8 @@ from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, R
 Schedule = Callable[[jax.Array], Any]
 ScalarOrSchedule = float | Schedule
 CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
-NATIVE_BYTES = 2**28  # models that a kernel returns at once
+NATIVE_BYTES = 2**23  # models that a kernel returns at once should fit the cache that cores share
+MOST_NATIVE_BYTES = 2**28  # but each core should have two clients, within this limit
 TRAINING_SHARE = 4  # clients trained at once on an accelerator may use 1 / TRAINING_SHARE of its memory
 SAMPLES_TO_CHECK = 100
 
@@ -154,13 +156,12 @@ class ExperimentSpec:
         return RowStorage(rows, dtype, self.capacity)
 
     def _default_at_once(self, cohort_size: int, num_trials: int, *, is_native: bool) -> int:
-        if jax.default_backend() == "cpu" and is_native:  # kernels keep the models in use in the cache themselves
-            return clients_that_fit(
-                cohort_size, NATIVE_BYTES, nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
-            )
+        model_bytes = nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
+        if jax.default_backend() == "cpu" and is_native:
+            least = max(1, min(2 * num_cores(), MOST_NATIVE_BYTES // model_bytes))
+            return clients_that_fit(cohort_size, NATIVE_BYTES, model_bytes, least=least, is_limit=False)
         if jax.default_backend() == "cpu":
             # At least two: XLA copies the rows of all clients for every chunk of one, which takes 50 times longer.
-            model_bytes = nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
             return clients_that_fit(cohort_size, CACHE_BYTES, model_bytes, least=2, is_limit=False)
         limit = device_bytes()
         if limit is None:
