@@ -60,6 +60,7 @@ def test_quickstart_end_to_end(quickstart: tuple[Path, Done], after_quickstart: 
     assert (folder / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_forced_recipe_can_be_resumed_after_an_interruption(after_quickstart: Path) -> None:
     """--force removes all runs of the recipe before the first one starts, so no old run is left to conflict."""
     for name in ("fedavg", "sequential"):

@@ -44,6 +44,7 @@ def test_user_errors(tmp_path: Path, arguments: tuple[str, ...], message: str) -
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_two_devices_and_two_slurm_tasks_give_the_same(small_mnist: Path, tmp_path: Path) -> None:
     """One process with two devices; then two processes that connect by the variables that srun sets."""
     start = [sys.executable, "-m", "fedlatest", *ARGUMENTS]

@@ -83,6 +83,7 @@ def test_interrupt_and_continue(small_mnist: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to detect the start of the workers")
+@pytest.mark.slow
 def test_interrupt_while_workers_start(small_mnist: Path, tmp_path: Path) -> None:
     """SIGINT before a worker can ignore it: exit code 130, no traceback, no process left."""
     process = start_long_reproduction(small_mnist, tmp_path)

@@ -59,7 +59,9 @@ def in_new_process(**environment: str) -> Any:
     return np.load(BytesIO(done.stdout), allow_pickle=False)
 
 
-@pytest.mark.parametrize("environment", [{"NPROC": "4"}, {"NPROC": "4", "FEDLATEST_THREADS": "2"}])
+@pytest.mark.parametrize(
+    "environment", [pytest.param({"NPROC": "4"}, marks=pytest.mark.slow), {"NPROC": "4", "FEDLATEST_THREADS": "2"}]
+)
 def test_threads_do_not_change_the_result(environment: dict[str, str]) -> None:
     np.testing.assert_array_equal(in_new_process(**environment), run_small())
 

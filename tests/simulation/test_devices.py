@@ -81,6 +81,7 @@ def test_four_devices(rounds: Arrays, name: str) -> None:
     assert_close(part(rounds, f"{name}/1/"), part(rounds, f"{name}/4/"))
 
 
+@pytest.mark.slow
 def test_trials_that_are_batched_in_one_program(tmp_path: Path) -> None:
     finish(start("trials", str(tmp_path / "trials.npz"), num_devices=2))
     found = load(tmp_path / "trials.npz")
@@ -88,6 +89,7 @@ def test_trials_that_are_batched_in_one_program(tmp_path: Path) -> None:
     assert_close(part(found, "1/"), part(found, "2/"))
 
 
+@pytest.mark.slow
 def test_each_device_holds_its_part(tmp_path: Path) -> None:
     """7 clients: 4 rows on each of two devices. The longer part of the samples is that of 4 or of 3 clients."""
     rows, samples, sizes = (
@@ -128,6 +130,7 @@ def test_an_interrupted_run_resumes_on_two_devices_bit_identically(whole: Path, 
     assert RunFolder(tmp_path).manifest["device"]["count"] == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_on_another_number_of_devices(whole: Path, tmp_path: Path) -> None:
     """A checkpoint holds one row per client, however they are divided; the manifest says what was used."""
     finish(start("run", str(tmp_path), "2", "4", "new", num_devices=2))

@@ -191,6 +191,7 @@ print("hits", sum(event == "/jax/compilation_cache/cache_hits" for event in hits
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_the_programs_on_disk(tmp_path: Path) -> None:
     """Without any setting by the user; the folder is private."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
