@@ -21,7 +21,7 @@ from fedlatest.algorithms.base import (
     zeros_like,
 )
 from fedlatest.algorithms.fedavg import mean_update, select_uniformly
-from fedlatest.algorithms.scaffold import ControlledServer
+from fedlatest.algorithms.scaffold import ControlledServer, mean_gradient
 from fedlatest.algorithms.server_optimizer import check_positive
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
@@ -92,15 +92,12 @@ def amplified_scaffold(
 
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
         update = subtract(local, broadcast.params)
-        total_step = facts.num_steps * facts.learning_rate
-        mean_step = scale(update, 1.0 / jnp.where(total_step > 0, total_step, 1.0))
         current = current_control(client, facts)
-        gradient = jax.tree.map(lambda own, common, step: own - common - step, current, broadcast.control, mean_step)
+        gradient, known = mean_gradient(update, current, broadcast.control, facts)
         before = jnp.where(_is_first(facts), 0.0, client.private["num_rounds"])
         mean = jax.tree.map(
             lambda old, new: (before * old + new) / (before + 1), client.remembered["control"], gradient
         )  # the first gradient of a period replaces the old value
-        known = total_step > 0  # a learning rate of 0 says nothing about gradients
         return Contribution(
             fresh={"update": update},
             remembered={"control": where(known, mean, client.remembered["control"])},

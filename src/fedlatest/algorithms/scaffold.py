@@ -70,13 +70,9 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
         return subtract(broadcast.control, client.remembered["control"])
 
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
-        update = subtract(local, broadcast.params)
-        total_step = facts.num_steps * facts.learning_rate
-        mean_step = scale(update, 1.0 / jnp.where(total_step > 0, total_step, 1.0))
-        own = client.remembered["control"]
-        control = jax.tree.map(lambda old, common, step: old - common - step, own, broadcast.control, mean_step)
-        control = where(total_step > 0, control, own)  # a learning rate of 0 says nothing about gradients
-        return Contribution(fresh={"update": update}, remembered={"control": control})
+        own, update = client.remembered["control"], subtract(local, broadcast.params)
+        gradient, known = mean_gradient(update, own, broadcast.control, facts)
+        return Contribution(fresh={"update": update}, remembered={"control": where(known, gradient, own)})
 
     def merge(server: ControlledServer, sums: Sums, facts: RoundFacts) -> ControlledServer:
         return ControlledServer(
@@ -99,3 +95,17 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
         settings={"server_step": server_step, "weighting": weighting},
         numbers={"server_step": server_step},
     )
+
+
+def mean_gradient(update: Params, own: Params, common: Params, facts: ClientFacts) -> tuple[Params, Any]:
+    """Return the mean gradient of a client's local steps, and whether it is known: not with a learning rate of 0.
+
+    Args:
+        update: x_local - x.
+        own: c_i, the client's control variate.
+        common: c, the server's control variate.
+        facts: What the client knows in this round.
+    """
+    total_step = facts.num_steps * facts.learning_rate
+    mean_step = scale(update, 1.0 / jnp.where(total_step > 0, total_step, 1.0))
+    return jax.tree.map(lambda own, common, step: own - common - step, own, common, mean_step), total_step > 0

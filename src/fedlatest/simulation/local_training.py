@@ -94,7 +94,7 @@ def train_locally(
         native: How kernels train the model, if they can do so with this algorithm, loss and optimizer.
     """
     start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
-    _check_like_model(algorithm, "start", start, broadcast.params)
+    _check_start(algorithm, start, broadcast.params)
     train = None if native is None else native.choose(data.features, rows.shape[1])
     if train is not None:
         steps = _declared_steps(algorithm.direction, start, broadcast, client, rows, facts)
@@ -117,11 +117,11 @@ def train_locally(
     return local
 
 
-def _check_like_model(algorithm: Algorithm, function: str, found: Params, model: Params) -> None:
-    """Raise ConfigError if a function of an algorithm returns a model of another structure or shape."""
-    shapes, expected = (jax.tree.map(jnp.shape, tree) for tree in (found, model))
+def _check_start(algorithm: Algorithm, start: Params, model: Params) -> None:
+    """Raise ConfigError if local training starts from a model of another structure or shape."""
+    shapes, expected = (jax.tree.map(jnp.shape, tree) for tree in (start, model))
     if shapes != expected:
-        raise ConfigError(f"algorithm {algorithm.name}: {function} returns {shapes}, the model is {expected}")
+        raise ConfigError(f"algorithm {algorithm.name}: start returns {shapes}, the model is {expected}")
 
 
 def _declared_steps(
