@@ -1,4 +1,4 @@
-"""Experiments of `run` and `reproduce` on a Dask cluster (`--cluster`)."""
+"""Experiments of `run`, `reproduce`, `arena` and `sweep` on a Dask cluster (`--cluster`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +35,8 @@ def run_on_cluster(
     device: str | None,
     replace: bool = False,
     tensorboard: bool = False,
+    later_work: float = 0.0,
+    brief: bool = False,
 ) -> None:
     """Run experiments on a cluster and show their progress; runs that already have a checkpoint are resumed.
 
@@ -50,6 +52,8 @@ def run_on_cluster(
         device: the device of the workers; None leaves the choice to JAX.
         replace: remove existing runs once the cluster has been checked, instead of resuming them.
         tensorboard: also log for TensorBoard.
+        later_work: work that follows these experiments, for the estimate of the remaining time.
+        brief: do not print a line for each finished experiment.
 
     Raises:
         KeyboardInterrupt: the user stopped the runs, which have written checkpoints.
@@ -69,7 +73,7 @@ def run_on_cluster(
         if replace:
             for folder in folders:
                 RunFolder(folder).remove_run()
-        with BatchMonitor(batches) as monitor:
+        with BatchMonitor(batches, later_work, brief=brief) as monitor:
             cluster.run(
                 batches, DataSource(recipe, data), seeds, monitor.on_progress,
                 on_idle=monitor.on_idle, tensorboard=tensorboard,

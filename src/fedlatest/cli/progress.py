@@ -133,10 +133,16 @@ class LoadingBars:
 
 
 class BatchBars:
-    """One bar for all batches together, weighted by their estimated work, and one for each batch that is running."""
+    """One bar for all batches together, weighted by their estimated work, and one for each batch that is running.
 
-    def __init__(self, batches: "Sequence[Batch]") -> None:
-        from fedlatest.reproduction.papers import work
+    Args:
+        batches: the batches that run now.
+        later_work: estimated work of batches that will run afterwards, included in the remaining time.
+        brief: do not print a line for each finished batch.
+    """
+
+    def __init__(self, batches: "Sequence[Batch]", later_work: float = 0.0, *, brief: bool = False) -> None:
+        from fedlatest.experiments.parallel_runs import work
 
         self._progress = Progress(
             TextColumn("{task.description:>40}"),
@@ -146,9 +152,9 @@ class BatchBars:
             console=err,
             speed_estimate_period=120,
         )
-        self._batches, self._num_done = batches, 0
+        self._batches, self._num_done, self._brief = batches, 0, brief
         self._work = [sum(work(experiment) for experiment in batch.experiments) for batch in batches]
-        self._overall = self._progress.add_task("all", total=sum(self._work), status=self._count())
+        self._overall = self._progress.add_task("all", total=sum(self._work) + later_work, status=self._count())
         self._tasks: dict[int, TaskID] = {}
         self._last_round: dict[int, int] = {}
 
@@ -174,7 +180,9 @@ class BatchBars:
         if progress.done:
             self._num_done += len(batch.experiments)
             self._progress.remove_task(self._tasks[number])
-            self._progress.console.print(f"{_title(batch)}: done ({self._count()})", highlight=False, soft_wrap=True)
+            if not self._brief:
+                text = f"{_title(batch)}: done ({self._count()})"
+                self._progress.console.print(text, highlight=False, soft_wrap=True)
         self._progress.update(self._overall, advance=self._work[number] * new_rounds / rounds, status=self._count())
 
     def _shrink(self, amount: float) -> None:
@@ -188,8 +196,8 @@ class BatchBars:
 class BatchMonitor:
     """Shows the progress of batches and passes Ctrl-C on to them; a context manager."""
 
-    def __init__(self, batches: "Sequence[Batch]") -> None:
-        self._stop, self._bars = GracefulStop(), BatchBars(batches)
+    def __init__(self, batches: "Sequence[Batch]", later_work: float = 0.0, *, brief: bool = False) -> None:
+        self._stop, self._bars, self._brief = GracefulStop(), BatchBars(batches, later_work, brief=brief), brief
 
     def __enter__(self) -> "BatchMonitor":
         self._stop.__enter__()
@@ -203,7 +211,8 @@ class BatchMonitor:
     def on_progress(self, progress: "BatchProgress") -> None:
         """Show progress; raise KeyboardInterrupt if the user wants to stop."""
         self._bars.update(progress)
-        for message in (progress.note, *(f"{name}: {reason}" for name, reason in progress.diverged.items())):
+        diverged = [] if self._brief else [f"{name}: {reason}" for name, reason in progress.diverged.items()]
+        for message in (progress.note, *diverged):
             if message:
                 err.print(Text(message, style="yellow"), soft_wrap=True)
         self.on_idle()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out, show_notes, use_device
-from fedlatest.cli.cluster import check_cluster, run_on_cluster
+from fedlatest.cli.app import app, err, out
+from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
 from fedlatest.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
-    from fedlatest.experiments import Experiment
     from fedlatest.report import Claim, PublishedCurve, RunRecord
     from fedlatest.reproduction.figure import Figure
     from fedlatest.reproduction.papers import Judgement, Reproduction
@@ -42,32 +40,26 @@ def reproduce(
     """
     from fedlatest.cli.progress import format_duration
     from fedlatest.cli.run import check_is_no_run
-    from fedlatest.experiments.parallel_runs import default_workers
     from fedlatest.report import read_published
     from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_for, judge
 
     if paper not in REPRODUCTIONS:
         raise ConfigError(f"{paper}: unknown; choose one of {', '.join(REPRODUCTIONS)}")
-    for name, number in (("seeds", seeds), ("rounds", rounds), ("workers", workers)):
-        if number is not None and number < 1:
-            raise ConfigError(f"--{name} {number}: must be at least 1")
+    check_at_least_one(seeds=seeds, rounds=rounds, workers=workers)
     reproduction = REPRODUCTIONS[paper]
     figures = reproduction.select_figures(figure or [])
     histories = read_published(published) if published else {}
     experiments = experiments_for(figures, rounds=rounds)
     root = to or Path("runs") / f"reproduce-{paper}-{experiments[0].values['rounds']}x{seeds}"
     check_is_no_run(root, "a reproduction")
-    started, seed_numbers = time.monotonic(), list(range(seeds))
-    missing = [each for each in experiments if not _is_complete(each, root / each.name, seed_numbers)]
-    if missing:
-        check_cluster(cluster)
-        use_device("cpu" if cluster else device)
-        _run(reproduction, missing, root, seed_numbers, data, workers or default_workers(), cluster, device)
+    started = time.monotonic()
+    many = ManyRuns(reproduction.name, reproduction.load, data, root, Resources(device, workers, cluster))
+    num_executed = many.run(experiments, [root / each.name for each in experiments], range(seeds))
     runs = {record.path.name: record for record in _finished_runs([root / each.name for each in experiments])}
     judgement = judge(runs.values(), histories)
     _write_results(reproduction, figures, runs, judgement, root)
     elapsed = format_duration(time.monotonic() - started)
-    out.print(f"{len(missing)} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
+    out.print(f"{num_executed} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
 
 
 def show_claims(claims: Sequence["Claim"]) -> None:
@@ -82,49 +74,6 @@ def show_claims(claims: Sequence["Claim"]) -> None:
             verdict = Text(claim.verdict, style=colours[claim.holds])
             table.add_row(Text(claim.claim), Text(claim.measured), Text(claim.published), verdict)
         out.print(table, "")
-
-
-def _run(
-    reproduction: "Reproduction",
-    experiments: Sequence["Experiment"],
-    root: Path,
-    seeds: list[int],
-    data: Path | None,
-    num_workers: int,
-    cluster: str | None,
-    device: str | None,
-) -> None:
-    """Run the experiments: on a cluster, batched in compiled programs on an accelerator, or in several processes."""
-    import jax
-
-    from fedlatest.cli.progress import BatchMonitor, LoadingBars
-    from fedlatest.experiments import FederationBuilder
-    from fedlatest.experiments.parallel_runs import group_by_program, run_batches, single_batches
-    from fedlatest.experiments.process_runs import run_batches_in_processes
-
-    with LoadingBars() as loading:
-        builder = FederationBuilder(reproduction.load(data, on_progress=loading.update))
-    for experiment in experiments:
-        builder.build(experiment.values)
-    show_notes(builder.notes)
-    folders = [root / experiment.name for experiment in experiments]
-    try:
-        if cluster:
-            run_on_cluster(
-                cluster, experiments, folders, builder, reproduction.name, data, seeds,
-                num_workers=num_workers, device=device,
-            )  # fmt: skip
-        elif jax.default_backend() != "cpu":
-            batches = group_by_program(experiments, folders, builder)
-            with BatchMonitor(batches) as monitor:
-                run_batches(batches, builder, seeds, monitor.on_progress)
-        else:
-            batches, load = single_batches(experiments, folders), partial(reproduction.load, data)
-            with BatchMonitor(batches) as monitor:
-                run_batches_in_processes(batches, load, seeds, monitor.on_progress, num_workers=num_workers)
-    except KeyboardInterrupt:
-        err.print(f"stopped; run the same command again to continue (runs are in {root})", soft_wrap=True)
-        raise typer.Exit(130) from None
 
 
 def _write_results(
@@ -164,29 +113,6 @@ def _draw(
         except RunFolderError as error:
             err.print(Text(f"{figure.name}: not drawn ({error})", style="yellow"), soft_wrap=True)
     return drawn
-
-
-def _is_complete(experiment: "Experiment", path: Path, seeds: list[int]) -> bool:
-    """Return whether a run has finished or diverged.
-
-    Raises:
-        RunFolderError: If the folder holds a run with another configuration.
-    """
-    from fedlatest.runs import RunFolder
-
-    folder = RunFolder(path)
-    if not folder.exists:
-        return False
-    manifest = folder.manifest
-    existing = {**manifest["config"]["recipe"], "seeds": manifest["seeds"]}
-    wanted = {**experiment.values, "seeds": seeds}
-    for key in wanted:
-        if existing.get(key) != wanted[key]:
-            raise RunFolderError(
-                f"{path}: holds a run with another configuration "
-                f"({key} was {existing.get(key)!r}, now {wanted[key]!r}); choose another --out"
-            )
-    return manifest["status"] in ("finished", "diverged")
 
 
 def _finished_runs(folders: Sequence[Path]) -> list["RunRecord"]:

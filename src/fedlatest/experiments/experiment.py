@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedlatest.availability import ClientInfo
+from fedlatest.availability import Availability, ClientInfo
 from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
+from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
 from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
@@ -42,20 +43,28 @@ class FederationBuilder:
     def __init__(self, data: Data) -> None:
         self.data = data
         self._built: dict[tuple[Any, ...], BuiltFederation] = {}
+        self._availability: dict[tuple[Any, ...], Availability] = {}
 
     def build(self, values: Mapping[str, Any]) -> BuiltFederation:
         """Return the federation that an experiment's values describe."""
         if values["partition_seed"] < 0:
             raise ConfigError(f"partition_seed={values['partition_seed']}: must be 0 or larger")
         _check_text_components(self.data, values)
-        keys = ("partition", "num_clients", "partition_seed", *component_keywords("partition", values))
-        identity = tuple(values[key] for key in keys)
+        identity = _identity("partition", values)
         if identity not in self._built:
             if isinstance(self.data, TweetSet):
                 self._built[identity] = _build_from_tweets(self.data, values)
             else:
                 self._built[identity] = _build_from_samples(self.data, values)
         return self._built[identity]
+
+    def availability(self, values: Mapping[str, Any]) -> Availability:
+        """Return the availability model that an experiment's values describe."""
+        identity = (*_identity("partition", values), *_identity("availability", values))
+        if identity not in self._availability:
+            clients = self.build(values).clients
+            self._availability[identity] = build_component("availability", values, clients=clients)
+        return self._availability[identity]
 
     @property
     def notes(self) -> list[str]:
@@ -70,10 +79,13 @@ class Experiment:
     Attributes:
         name: the name of its run folder when a command runs several experiments.
         values: every key of the experiment with its value, as `settings.resolve` returns them.
+        tabulated: whether the availability is evaluated before the run, so that experiments with different availability
+            models share a compiled program; the results are the same.
     """
 
     name: str
     values: Mapping[str, Any]
+    tabulated: bool = False
 
     def spec(
         self, builder: FederationBuilder, seeds: Sequence[int] = (0,), *, client_rows: ClientRows = "auto"
@@ -88,13 +100,17 @@ class Experiment:
         values = self.values
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
-        built = builder.build(values)
+        built, availability = builder.build(values), builder.availability(values)
+        algorithm = build_component("algorithm", values)
+        size = cohort_size(built.federation.num_clients, None, values["participation"])
+        known = "rates" in algorithm.requires
         return ExperimentSpec(
             federation=built.federation,
             model=build_component("model", values, **built.sizes),
-            algorithm=build_component("algorithm", values),
-            availability=build_component("availability", values, clients=built.clients),
-            cohort_size=cohort_size(built.federation.num_clients, None, values["participation"]),
+            algorithm=algorithm,
+            availability=availability,
+            cohort_size=size,
+            rates=participation_rates(availability, rounds=values["rounds"], cohort_size=size) if known else None,
             num_local_steps=values["local_steps"],
             batch_size=values["batch_size"],
             learning_rate=values["learning_rate"],
@@ -104,6 +120,7 @@ class Experiment:
             seeds=tuple(seeds),
             client_rows=client_rows,
             remembered_dtype=values.get("remembered_dtype"),
+            tabulated=self.tabulated,
             config=dict(values),
             notes=built.notes,
         )
@@ -187,6 +204,12 @@ def resolve_always_available(
     if values["participation"] == 1 and not overridden & {"availability", *availability_keys}:
         return resolve(defaults, [*overrides, "availability=always"])
     return values
+
+
+def _identity(component: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values on which a partition or an availability model depends, beside the data."""
+    keys = (component, "num_clients", "partition_seed", *component_keywords(component, values))
+    return tuple(values[key] for key in keys)
 
 
 def _build_from_samples(samples: Samples, values: Mapping[str, Any]) -> BuiltFederation:

@@ -30,13 +30,13 @@ class Batch(NamedTuple):
 
     def to_plain(self) -> dict[str, Any]:
         """Return the batch as numbers and texts, to send it to another process."""
-        experiments = [[experiment.name, dict(experiment.values)] for experiment in self.experiments]
+        experiments = [[each.name, dict(each.values), each.tabulated] for each in self.experiments]
         return {"experiments": experiments, "folders": [str(path) for path in self.folders]}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "Batch":
         """Return the batch that `to_plain` was called on."""
-        experiments = tuple(Experiment(name, values) for name, values in plain["experiments"])
+        experiments = tuple(Experiment(*fields) for fields in plain["experiments"])
         return cls(experiments, tuple(map(Path, plain["folders"])))
 
 
@@ -112,6 +112,14 @@ def group_by_program(
 def single_batches(experiments: Sequence[Experiment], folders: Sequence[Path]) -> list[Batch]:
     """Return a batch for each experiment."""
     return [Batch((experiment,), (folder,)) for experiment, folder in zip(experiments, folders, strict=True)]
+
+
+def work(experiment: Experiment) -> float:
+    """Return a rough cost of an experiment in trained samples; one evaluation counts as 30,000 samples."""
+    values = experiment.values
+    steps = 1 if values["algorithm"] == "fedsgd" else values["local_steps"]
+    trained = values["participation"] * values["num_clients"] * steps * values["batch_size"]
+    return float(values["rounds"] * (trained + 30_000 / values["evaluate_every"]))
 
 
 def default_workers() -> int:

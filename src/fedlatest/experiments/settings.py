@@ -122,6 +122,28 @@ def build_component(component: str, values: Mapping[str, Any], **arguments: Any)
     return COMPONENTS[component][values[component]](**arguments, **settable)
 
 
+def applicable(overrides: Iterable[str], *, algorithm: str, availability: str) -> list[str]:
+    """Return the KEY=VALUE overrides that apply to an algorithm under an availability model.
+
+    Those whose key belongs only to other algorithms or to other availability models are left out.
+
+    >>> applicable(["mu=0.1", "rounds=9"], algorithm="fedavg", availability="always")
+    ['rounds=9']
+    """
+    chosen = {"algorithm": algorithm, "availability": availability}
+
+    def applies(key: str) -> bool:
+        owners = {
+            component: {name for name, factory in COMPONENTS[component].items() if key in keywords(factory)}
+            for component in COMPONENTS
+        }
+        if any(chosen.get(component) in names for component, names in owners.items()):
+            return True
+        return not any(owners[component] for component in chosen)
+
+    return [override for override in overrides if applies(key_of(override))]
+
+
 def split_pair(override: str) -> tuple[str, str]:
     """Split KEY=VALUE into key and value."""
     key, equals, value = override.partition("=")

@@ -13,8 +13,11 @@ from fedlatest.files import write_text
 from fedlatest.report.claims import Claim
 from fedlatest.report.findings import findings, what_was_run
 from fedlatest.report.grouping import LineStyle, Setting, find_settings, line_styles, name_runs
+from fedlatest.report.leaderboard import Leaderboard
+from fedlatest.report.leaderboard_tables import as_html
 from fedlatest.report.page_data import MOST_EVALUATIONS, make_data
 from fedlatest.report.published_curves import PublishedCurve
+from fedlatest.report.rank_figures import rank_diagram_source
 from fedlatest.report.run_records import RunRecord
 from fedlatest.report.tables import claims_table, configurations, summary_table
 
@@ -30,6 +33,7 @@ def write_page(
     claims: Sequence[Claim] = (),
     published: Mapping[Path, PublishedCurve] = _NONE,
     title: str = TITLE,
+    leaderboard: Leaderboard | None = None,
 ) -> Path:
     """Write the report on some runs.
 
@@ -39,6 +43,7 @@ def write_page(
         claims: Claims to list with their verdicts.
         published: Published curves to draw, by the folder of the run that they belong to.
         title: Title of the page.
+        leaderboard: The leaderboards of an arena, whose final runs are `runs`.
 
     Returns:
         `path`.
@@ -51,7 +56,7 @@ def write_page(
         raise RunFolderError("nothing to report: no runs were given")
     if path.suffix not in (".html", ".htm"):
         raise ConfigError(f"{path}: the report is an HTML page; choose a name that ends in .html")
-    text = _page(runs, claims, published, title)
+    text = _page(runs, claims, published, title, leaderboard)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,8 +65,14 @@ def write_page(
     return path
 
 
-def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[Path, PublishedCurve], title: str) -> str:
-    settings = find_settings(runs)
+def _page(
+    runs: list[RunRecord],
+    claims: Sequence[Claim],
+    published: Mapping[Path, PublishedCurve],
+    title: str,
+    leaderboard: Leaderboard | None,
+) -> str:
+    settings = find_settings(runs) if leaderboard is None else _cases(runs, leaderboard)
     names, lines = name_runs(runs, settings), line_styles(runs, settings)
     data = make_data(runs, settings, names, lines, published)
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(runs, settings, names))
@@ -69,6 +80,8 @@ def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[Pat
         title=escape(title),
         style=_asset("page.css") + _colours(lines),
         chooser=_chooser(settings),
+        leaderboard_link="" if leaderboard is None else '<a href="#leaderboard">Leaderboard</a>',
+        leaderboard="" if leaderboard is None else as_html(leaderboard, rank_diagram_source(leaderboard)),
         claims_link='<a href="#claims">Claims</a>' if claims else "",
         what=escape(what_was_run(runs, settings)),
         findings=f"<ul>{sentences}</ul>" if sentences else "",
@@ -79,6 +92,15 @@ def _page(runs: list[RunRecord], claims: Sequence[Claim], published: Mapping[Pat
         data=embed(data),
         script="\n".join(_asset(name) for name in SCRIPTS),
     )
+
+
+def _cases(runs: list[RunRecord], leaderboard: Leaderboard) -> list[Setting]:
+    """Return one setting per availability case, with its runs in the order of the leaderboard."""
+    position = {run.path: i for i, run in enumerate(runs)}
+    return [
+        Setting(board.case, [position[entry.run.path] for entry in board.entries if entry.run.path in position])
+        for board in leaderboard.boards
+    ]
 
 
 def embed(data: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ from fedlatest.runs import Metrics, RunFolder, find_runs
 Rounds = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 
-LATE_SHARE = 0.25  # "late" is the last quarter of the rounds, as in the paper: (3000, 4000] of 4000
 TITLES = {  # of runs whose manifest does not contain the algorithm's title
     "fedlaavg": "FedLaAvg",
     "fedavg": "FedAvg",
@@ -82,10 +81,7 @@ class RunRecord(NamedTuple):
 
     def late(self, name: str) -> Values:
         """Return a column of the metrics over the last quarter of the rounds, [seeds, evaluations]."""
-        rounds = self.metrics.rounds
-        late = rounds > (1 - LATE_SHARE) * rounds[-1]
-        late[-1] = True  # a run that was evaluated only at round 0
-        return self.metrics.column(name)[:, late]
+        return self.metrics.late(name)
 
 
 def read_runs(paths: list[Path]) -> list[RunRecord]:

@@ -56,7 +56,7 @@ def summary_table(
             + "".join(f'<td class="number">{cell}</td>' for cell in [*cells, number(seconds, 1)])
             + "</tr>"
         )
-    return _table(head, rows, text_columns=2 if several else 1, caption="All runs")
+    return table(head, rows, text_columns=2 if several else 1, caption="All runs")
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
@@ -69,7 +69,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
             cells = "".join(f"<td>{escape(cell)}</td>" for cell in (claim.claim, claim.measured, claim.published))
             rows.append(f'<tr>{cells}<td><span class="verdict {style}">{text}</span></td></tr>')
         head = ["claim", "measured", "published", "verdict"]
-        parts.append(f"<h3>{escape(group)}</h3>" + _table(head, rows, text_columns=4, caption=group))
+        parts.append(f"<h3>{escape(group)}</h3>" + table(head, rows, text_columns=4, caption=group))
     holding, judged = sum(c.holds is True for c in claims), sum(c.holds is not None for c in claims)
     unjudged = f" {len(claims) - judged} not judged." if judged < len(claims) else ""
     return f"<p>{holding} of {judged} judged claims hold.{unjudged}</p>" + "".join(parts)
@@ -123,7 +123,15 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield name, str(value)
 
 
-def _table(head: Sequence[str], rows: Sequence[str], *, text_columns: int, caption: str) -> str:
+def table(head: Sequence[str], rows: Sequence[str], *, text_columns: int, caption: str) -> str:
+    """Return a table that scrolls sideways if it is wide.
+
+    Args:
+        head: names of the columns.
+        rows: the rows as HTML.
+        text_columns: number of columns, from the left, that hold text; the others hold numbers.
+        caption: name of the table, for readers who cannot see it.
+    """
     cells = [
         f'<th scope="col"{"" if i < text_columns else " class=number"}>{escape(name)}</th>'
         for i, name in enumerate(head)

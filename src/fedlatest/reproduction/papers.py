@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.experiment import Experiment, Load
 from fedlatest.experiments.mnist import mnist
+from fedlatest.experiments.parallel_runs import work
 from fedlatest.experiments.sentiment140 import sentiment140
 from fedlatest.report import (
     METRICS,
@@ -102,14 +103,6 @@ def experiments_for(figures: Iterable[Figure], *, rounds: int | None = None) -> 
     if rounds is not None:
         needed = [experiment.with_values(rounds=rounds) for experiment in needed]
     return sorted(needed, key=lambda experiment: -work(experiment))
-
-
-def work(experiment: Experiment) -> float:
-    """Return a rough cost of an experiment in trained samples; one evaluation counts as 30,000 samples."""
-    values = experiment.values
-    steps = 1 if values["algorithm"] == "fedsgd" else values["local_steps"]
-    trained = values["participation"] * values["num_clients"] * steps * values["batch_size"]
-    return float(values["rounds"] * (trained + 30_000 / values["evaluate_every"]))
 
 
 def draw(

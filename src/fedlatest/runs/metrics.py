@@ -30,6 +30,7 @@ class Row(NamedTuple):
 
 
 COLUMNS = Row._fields
+LATE_SHARE = 0.25  # "late" is the last quarter of the rounds, as in the paper: (3000, 4000] of 4000
 _INTEGERS = {"seed", "round", "num_available", "cohort_size", "max_staleness"}
 
 
@@ -53,6 +54,13 @@ class Metrics(NamedTuple):
         cells = {(row.seed, row.round): getattr(row, name) for row in self.rows}
         table = [[cells.get((seed, round)) for round in self.rounds] for seed in self.seeds]
         return np.array(table, dtype=np.float64)
+
+    def late(self, name: str) -> npt.NDArray[np.float64]:
+        """Return a column over the last quarter of the rounds, [seeds, evaluations]."""
+        rounds = self.rounds
+        late = rounds > (1 - LATE_SHARE) * rounds[-1]
+        late[-1] = True  # a run that was evaluated only at round 0
+        return self.column(name)[:, late]
 
 
 def read_metrics(path: Path) -> Metrics:

@@ -14,6 +14,7 @@ import optax
 from fedlatest.algorithms.base import Algorithm, ClientState, Direction
 from fedlatest.algorithms.server_optimizer import check_transformation
 from fedlatest.availability import Availability, always
+from fedlatest.availability.tabulated import tabulate
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
@@ -63,6 +64,9 @@ class ExperimentSpec:
     seeds: Sequence[int] = (0,)
     client_rows: ClientRows = "auto"
     remembered_dtype: RememberedType | None = None
+    tabulated: bool = False
+    """Evaluate the availability before the run, so that specs with different models share a program; the results are
+    the same."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the run as part of its identity."""
     notes: tuple[str, ...] = ()
@@ -174,12 +178,18 @@ class ExperimentSpec:
         rate = 1.0 if callable(self.learning_rate) else self.learning_rate
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
-        return [Trial(jnp.uint32(seed), spec.availability, jnp.float32(rate), numbers, rates) for seed in self.seeds]
+        return [
+            Trial(jnp.uint32(seed), spec._availability(seed), jnp.float32(rate), numbers, rates) for seed in self.seeds
+        ]
+
+    def _availability(self, seed: int) -> Availability:
+        """Return the availability model with which a trial is compiled."""
+        return tabulate(self.availability, self.rounds, seed) if self.tabulated else self.availability
 
     @cached_property
     def batch_key(self) -> Hashable:
         """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
-        leaves, structure = jax.tree.flatten(self.executed.availability)
+        leaves, structure = jax.tree.flatten(self.executed._availability(self.seeds[0]))
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
         same = (layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same

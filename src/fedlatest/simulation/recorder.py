@@ -20,6 +20,7 @@ from fedlatest.runs.array_files import ArrayFile, in_file_order, load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_NAMED, MOST_ROWS, QUARTERS, edges, pack
 from fedlatest.runs.metrics import as_written
 from fedlatest.runs.tensorboard import Tensorboard
+from fedlatest.simulation.costs import measure_costs
 from fedlatest.simulation.engine import Measured
 from fedlatest.simulation.experiment_spec import ExperimentSpec
 from fedlatest.simulation.processes import arrays_from_first, from_first, is_first
@@ -212,7 +213,19 @@ class RunRecorder:
                 num_clients=num_clients, cohort_size=spec.cohort_size, smallest_e=about["smallest_e"]
             )
         observed = {"staleness_bound": bound, "largest_staleness": self.largest_staleness}
-        return {"seconds": round(seconds, 3), "availability": {**about, **observed}}
+        return {"seconds": round(seconds, 3), "availability": {**about, **observed}, "costs": self._costs()}
+
+    def _costs(self) -> dict[str, int]:
+        spec = self.spec.executed
+        costs = measure_costs(
+            spec.algorithm,
+            jax.eval_shape(spec.model.init, jax.random.key(0)),
+            num_clients=spec.federation.num_clients,
+            cohort_size=spec.cohort_size,
+            num_steps=spec.num_local_steps,
+            has_rates=spec.rates is not None,
+        )
+        return costs._asdict()
 
 
 def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:

@@ -1,0 +1,199 @@
+"""`arena`: compare methods under several availability cases, each with step sizes found by a search."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fedlatest.cli.app import app, err, out
+from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
+from fedlatest.errors import ConfigError, RunFolderError
+
+if TYPE_CHECKING:
+    from fedlatest.experiments import Experiment
+    from fedlatest.experiments.arena import Arena, Scores
+    from fedlatest.report.leaderboard import Leaderboard
+
+
+@app.command()
+def arena(
+    dataset: Annotated[str, typer.Option(help="quickstart, mnist, cifar10, tweets or sentiment140.")] = "quickstart",
+    availability: Annotated[
+        list[str] | None,
+        typer.Option(help="Cases, separated by commas: names, or MODEL:KEY=VALUE:... (default: see docs/arena.md)."),
+    ] = None,
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Option(help="Methods, separated by commas: NAME or NAME:KEY=VALUE:... (default: all)."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of the final runs.")] = 5,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds (default: the recipe's).")] = None,
+    trials: Annotated[int, typer.Option(help="Trials of the step-size search for each method and case.")] = 9,
+    search_seeds: Annotated[int, typer.Option(help="Seeds of each trial of the search.")] = 1,
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy for the rounds to a target (default: 95% of the best).")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all runs.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Folder for runs, tables and report.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu (default: JAX's choice).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core, at most 8).")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
+    ] = None,
+) -> None:
+    """Compare methods fairly: tune the step sizes of each in each availability case, then run it on fresh seeds.
+
+    Run the same command again to continue after a stop; finished runs are reused.
+    """
+    from fedlatest.cli.progress import format_duration
+    from fedlatest.cli.run import check_is_no_run, find_recipe
+    from fedlatest.experiments.arena import (
+        Arena,
+        default_cases,
+        default_methods,
+        named_cases,
+        parse_cases,
+        parse_methods,
+        run_winners,
+        search,
+    )
+
+    check_at_least_one(seeds=seeds, rounds=rounds, trials=trials, search_seeds=search_seeds, workers=workers)
+    if target is not None and not 0 < target < 1:
+        raise ConfigError(f"--target {target}: must be an accuracy between 0 and 1")
+    recipe = find_recipe(dataset)
+    cases = parse_cases(split_list(availability) or default_cases(recipe), named_cases(recipe))
+    methods = parse_methods(split_list(algorithms) or default_methods())
+    overrides = (*(settings or []), *([f"rounds={rounds}"] if rounds is not None else []))
+    plan = Arena(recipe, cases, methods, overrides, trials, search_seeds, seeds, to or Path())
+    if to is None:
+        plan = plan.in_folder(Path("runs") / f"arena-{dataset}-{_digest(plan)}")
+    plan.check_keys()
+    check_is_no_run(plan.root, "an arena")
+    _check_same(plan)
+    started = time.monotonic()
+    many = ManyRuns(recipe.name, recipe.load, data, plan.root, Resources(device, workers, cluster))
+    work = _WorkLeft(plan)
+
+    def run_all(experiments: Sequence["Experiment"], folders: Sequence[Path], numbers: Sequence[int]) -> None:
+        work.begin(experiments, numbers)
+        work.executed += many.run(experiments, folders, numbers, later_work=work.later, brief=True)
+
+    _write_about(plan, None)
+    scores = search(plan, run_all)
+    run_winners(plan, scores, run_all)
+    _write_about(plan, scores)
+    _write_results(plan.root, target)
+    elapsed = format_duration(time.monotonic() - started)
+    out.print(f"{work.executed} of {work.total_runs} runs were executed now; total time {elapsed}", highlight=False)
+
+
+def split_list(texts: list[str] | None) -> list[str]:
+    """Return the items of options that may be repeated and may each hold several items, separated by commas.
+
+    >>> split_list(["a,b", "c"])
+    ['a', 'b', 'c']
+    """
+    return [item.strip() for text in texts or [] for item in text.split(",") if item.strip()]
+
+
+def write_arena_report(board: "Leaderboard", to: Path, *, title: str) -> None:
+    """Write the report page of an arena and print its path."""
+    from fedlatest.report import write_page
+
+    page = write_page(board.runs, to, title=title, leaderboard=board)
+    out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+
+
+class _WorkLeft:
+    """The work that follows the current stage, so that the remaining time covers the whole arena."""
+
+    def __init__(self, plan: "Arena") -> None:
+        from fedlatest.experiments.parallel_runs import work
+
+        self._work = work
+        per_pair = {pair: work(plan.trial(pair, plan.first_point)) for pair in plan.pairs}
+        self.later = sum(per_pair.values()) * (plan.num_trials * plan.num_search_seeds + plan.num_seeds)
+        self.total_runs = len(plan.pairs) * (plan.num_trials + 1)
+        self.executed, self.stage, self.num_stages = 0, 0, len(plan.stages)
+
+    def begin(self, experiments: Sequence["Experiment"], seeds: Sequence[int]) -> None:
+        """Announce the stage that begins, and subtract its work."""
+        self.stage += 1
+        what = f"search, stage {self.stage} of {self.num_stages}" if self.stage <= self.num_stages else "final runs"
+        err.print(f"{what}: {len(experiments)} runs with {len(seeds)} seed{'s' if len(seeds) > 1 else ''} each")
+        self.later -= len(seeds) * sum(map(self._work, experiments))
+
+
+def _digest(plan: "Arena") -> str:
+    return hashlib.sha256(json.dumps(plan.description(), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _check_same(plan: "Arena") -> None:
+    """Raise RunFolderError if the folder holds an arena with another configuration."""
+    from fedlatest.report.leaderboard import ARENA
+
+    path = plan.root / ARENA
+    if not path.is_file():
+        return
+    existing, wanted = json.loads(path.read_text(encoding="utf-8")), plan.description()
+    for key, value in wanted.items():
+        if existing.get(key) != value:
+            raise RunFolderError(
+                f"{plan.root}: holds an arena with another configuration ({key} was {existing.get(key)!r}, now "
+                f"{value!r}); choose another --out"
+            )
+
+
+def _write_about(plan: "Arena", scores: "Scores | None") -> None:
+    """Write arena.json: the configuration and, once they are known, the trials of the search."""
+    from fedlatest.files import write_text
+    from fedlatest.report.leaderboard import ARENA
+
+    about: dict[str, Any] = plan.description()
+    if scores is not None:
+        about["search"] = plan.trials_table(scores)
+    plan.root.mkdir(parents=True, exist_ok=True)
+    write_text(plan.root / ARENA, json.dumps(about, indent=1) + "\n")
+
+
+def _write_results(root: Path, target: float | None) -> None:
+    """Print the leaderboard over all cases, and write tables, figures and the report."""
+    from fedlatest.report.leaderboard import Leaderboard
+    from fedlatest.report.leaderboard_tables import write_leaderboard
+    from fedlatest.report.rank_figures import draw_ranks
+
+    board = Leaderboard(root, target=target)
+    out.print(_summary(board))
+    paths = write_leaderboard(board, root)
+    if len(board.methods) > 1:
+        paths += [draw_ranks(board, root / f"ranks.{suffix}") for suffix in ("png", "pdf")]
+    for path in paths:
+        out.print(f"{path.stem}: {path}", soft_wrap=True)
+    write_arena_report(board, root / "report.html", title=f"Arena: {board.about['dataset']}")
+
+
+def _summary(board: "Leaderboard") -> Table:
+    table = Table("method", box=None, header_style="bold", pad_edge=False)
+    for name in ("mean rank", *board.cases):
+        table.add_column(name, justify="right")
+    mean = dict(zip(board.methods, board.ranking.mean, strict=True))
+    for method in board.by_rank:
+        accuracies = [board.entry(case, method) for case in board.cases]
+        cells = [
+            "diverged" if math.isinf(each.mean) else f"{each.mean:.4f}{'*' if each.ties_best else ' '}"
+            for each in accuracies
+        ]
+        table.add_row(board.titles[method], f"{mean[method]:.1f}", *cells)
+    table.caption = "late mean test accuracy; * the best of a case, or not significantly different from it"
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,195 @@
+"""Leaderboards: the final runs of an arena as numbers, per availability case and over all cases.
+
+An arena's folder contains `arena.json` (what was compared, and the trials of the step-size search) and the final runs
+in `final/CASE--METHOD`.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlatest.errors import RunFolderError
+from fedlatest.report.run_records import RunRecord, stays_above
+from fedlatest.report.statistics import Ranking, Values, differs, half_width, rank
+from fedlatest.runs import RunFolder
+
+ARENA = "arena.json"
+TARGET_SHARE = 0.95  # of the best accuracy in a case: the default target
+
+
+class Entry(NamedTuple):
+    """One method in one case; the numbers are NaN if it diverged."""
+
+    case: str
+    method: str
+    title: str
+    run: RunRecord
+    diverged: str  # why; empty if it did not
+    learning_rate: float
+    server_step: float | None
+    accuracy: Values  # [seeds] late mean test accuracy
+    swing: float = math.nan
+    rounds_to_target: float = math.inf  # median over seeds; infinity if fewer than half of the seeds reach the target
+    worst_label: float = math.nan
+    megabytes_up: float = math.nan  # of all clients in a run, mean over seeds
+    megabytes_down: float = math.nan
+    client_bytes: float = math.nan
+    server_bytes: float = math.nan
+    ties_best: bool = False  # whether it is the best of the case or does not differ significantly from it
+
+    @property
+    def mean(self) -> float:
+        """Mean of the accuracy over seeds; minus infinity if the method diverged."""
+        return float(self.accuracy.mean()) if not self.diverged else -math.inf
+
+    @property
+    def interval(self) -> float:
+        """Half the width of the 95% confidence interval of the mean."""
+        return half_width(self.accuracy)
+
+
+class Board(NamedTuple):
+    """The entries of one case, the best first."""
+
+    case: str
+    overrides: str
+    target: float
+    entries: list[Entry]
+
+
+class SearchTrial(NamedTuple):
+    """One trial of the step-size search."""
+
+    case: str
+    method: str
+    learning_rate: float
+    server_step: float | None
+    score: float  # late mean training accuracy; minus infinity if the trial diverged
+    best: bool
+    at_edge: bool  # whether the best trial has the smallest or largest step that was tried
+
+
+class Leaderboard:
+    """The result of an arena, read from its folder.
+
+    Args:
+        root: the arena's folder.
+        target: the accuracy for the rounds to a target; by default TARGET_SHARE of the best accuracy in each case.
+
+    Raises:
+        RunFolderError: If the folder does not hold an arena or a final run is missing.
+    """
+
+    def __init__(self, root: Path, *, target: float | None = None) -> None:
+        try:
+            about: dict[str, Any] = json.loads((root / ARENA).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{root / ARENA}: cannot be read ({error})") from error
+        self.root, self.about, self.target = root, about, target
+        self.cases: list[str] = list(about["cases"])
+        self.methods: list[str] = list(about["methods"])
+
+    @cached_property
+    def runs(self) -> list[RunRecord]:
+        """The final runs, by case and method."""
+        folders = [
+            RunFolder(self.root / "final" / f"{case}--{method}") for case in self.cases for method in self.methods
+        ]
+        return [RunRecord(folder.path, folder.manifest, folder.metrics()) for folder in folders]
+
+    @cached_property
+    def boards(self) -> list[Board]:
+        """One leaderboard per case."""
+        count = len(self.methods)
+        return [self._board(case, self.runs[i * count : (i + 1) * count]) for i, case in enumerate(self.cases)]
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The ranks of the methods, in the order of `methods`."""
+        table = [
+            [{e.method: e for e in board.entries}[method].mean for method in self.methods] for board in self.boards
+        ]
+        return rank(np.array(table))
+
+    @property
+    def by_rank(self) -> list[str]:
+        """The methods, that with the best mean rank first."""
+        return [self.methods[i] for i in np.argsort(self.ranking.mean, kind="stable")]
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The title of each method: that of its algorithm, and the keys that were changed."""
+        return {entry.method: entry.title for entry in self.boards[0].entries}
+
+    @cached_property
+    def trials(self) -> list[SearchTrial]:
+        """All trials of the search."""
+        return [
+            SearchTrial(**{**row, "score": -math.inf if row["score"] is None else row["score"]})
+            for row in self.about["search"]
+        ]
+
+    def entry(self, case: str, method: str) -> Entry:
+        """Return the entry of a method in a case."""
+        [board] = [board for board in self.boards if board.case == case]
+        return next(entry for entry in board.entries if entry.method == method)
+
+    def _board(self, case: str, runs: Sequence[RunRecord]) -> Board:
+        late = {
+            method: run.late("test_accuracy").mean(axis=1)
+            for method, run in zip(self.methods, runs, strict=True)
+            if run.manifest["status"] == "finished"
+        }
+        best = max(late, key=lambda method: float(late[method].mean()), default=None)
+        target = self.target
+        if target is None:
+            target = math.nan if best is None else math.floor(100 * TARGET_SHARE * float(late[best].mean())) / 100
+        entries = [
+            _entry(case, method, run, target, None if best is None else late[best])
+            for method, run in zip(self.methods, runs, strict=True)
+        ]
+        ordered = sorted(entries, key=lambda entry: (-entry.mean, entry.title))
+        return Board(case, self.about["cases"][case], target, ordered)
+
+
+def _entry(case: str, method: str, run: RunRecord, target: float, best: Values | None) -> Entry:
+    recipe, finished = run.recipe, run.manifest["status"] == "finished"
+    _, *changes = method.split("-", 1)
+    title = f"{run.title} ({changes[0]})" if changes else run.title
+    about = (case, method, title, run, run.manifest.get("diverged", ""))
+    steps = recipe["learning_rate"], recipe.get("server_step")
+    if not finished:
+        return Entry(*about, *steps, np.full(len(run.manifest["seeds"]), math.nan))
+    accuracy = run.late("test_accuracy").mean(axis=1)
+    curves = run.metrics.column("test_accuracy")
+    reached = [stays_above(run.metrics.rounds, curve, target) for curve in curves]
+    folder = RunFolder(run.path)
+    uploads = folder.participation().clients.size / len(accuracy)
+    costs = run.manifest.get("costs") or dict.fromkeys(("up", "down", "client", "server"), math.nan)
+    return Entry(
+        *about,
+        *steps,
+        accuracy=accuracy,
+        swing=run.swing,
+        rounds_to_target=float(np.median(reached)),
+        worst_label=_worst_label(folder),
+        megabytes_up=uploads * costs["up"] / 1e6,
+        megabytes_down=uploads * costs["down"] / 1e6,
+        client_bytes=costs["client"],
+        server_bytes=costs["server"],
+        ties_best=best is not None and not differs(best, accuracy),
+    )
+
+
+def _worst_label(folder: RunFolder) -> float:
+    """Return the late mean test accuracy of the label with the lowest one, mean over seeds; NaN without labels."""
+    labels = folder.labels()
+    if labels is None:
+        return math.nan
+    late = labels.accuracy[:, labels.rounds > 0.75 * labels.rounds[-1]].mean(axis=1)  # [seeds, labels]
+    return float(np.nanmin(late, axis=1).mean())
