@@ -24,7 +24,8 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "deployment": {"availability", "files", "ledger"},
     "digest": set(),
     "experiments": {
-        "algorithms", "availability", "data", "machine", "models", "paths", "simulation", "streams", "theory",
+        "algorithms", "availability", "data", "machine", "models", "paths", "runs", "simulation", "streams",
+        "theory",
     },
     "files": set(),
     "flower": {"algorithms", "availability", "ledger", "runs", "trees"},

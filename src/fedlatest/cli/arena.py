@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedlatest.cli.app import app, err, out
 from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
+from fedlatest.cli.report import write_arena_report
 from fedlatest.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
@@ -106,14 +107,6 @@ def split_list(texts: list[str] | None) -> list[str]:
     return [item.strip() for text in texts or [] for item in text.split(",") if item.strip()]
 
 
-def write_arena_report(board: "Leaderboard", to: Path, *, title: str) -> None:
-    """Write the report page of an arena and print its path."""
-    from fedlatest.report import write_page
-
-    page = write_page(board.runs, to, title=title, leaderboard=board)
-    out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
-
-
 class _WorkLeft:
     """The work that follows the current stage, so that the remaining time covers the whole arena."""
 
@@ -140,13 +133,12 @@ def _digest(plan: "Arena") -> str:
 
 def _check_same(plan: "Arena") -> None:
     """Raise RunFolderError if the folder holds an arena with another configuration."""
-    from fedlatest.report.leaderboard import ARENA
+    from fedlatest.report.leaderboard import read_arena
 
-    path = plan.root / ARENA
-    if not path.is_file():
+    existing = read_arena(plan.root)
+    if existing is None:
         return
-    existing, wanted = json.loads(path.read_text(encoding="utf-8")), plan.description()
-    for key, value in wanted.items():
+    for key, value in plan.description().items():
         if existing.get(key) != value:
             raise RunFolderError(
                 f"{plan.root}: holds an arena with another configuration ({key} was {existing.get(key)!r}, now "
@@ -156,14 +148,9 @@ def _check_same(plan: "Arena") -> None:
 
 def _write_about(plan: "Arena", scores: "Scores | None") -> None:
     """Write arena.json: the configuration and, once they are known, the trials of the search."""
-    from fedlatest.files import write_text
-    from fedlatest.report.leaderboard import ARENA
+    from fedlatest.report.leaderboard import write_arena
 
-    about: dict[str, Any] = plan.description()
-    if scores is not None:
-        about["search"] = plan.trials_table(scores)
-    plan.root.mkdir(parents=True, exist_ok=True)
-    write_text(plan.root / ARENA, json.dumps(about, indent=1) + "\n")
+    write_arena(plan.root, plan.description() | ({} if scores is None else {"search": plan.trials_table(scores)}))
 
 
 def _write_results(root: Path, target: float | None) -> None:
@@ -179,7 +166,7 @@ def _write_results(root: Path, target: float | None) -> None:
         paths += [draw_ranks(board, root / f"ranks.{suffix}") for suffix in ("png", "pdf")]
     for path in paths:
         out.print(f"{path.stem}: {path}", soft_wrap=True)
-    write_arena_report(board, root / "report.html", title=f"Arena: {board.about['dataset']}")
+    write_arena_report(board, root / "report.html")
 
 
 def _summary(board: "Leaderboard") -> Table:

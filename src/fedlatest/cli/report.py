@@ -10,20 +10,25 @@ from fedlatest.cli.app import app, out
 
 if TYPE_CHECKING:
     from fedlatest.report import RunRecord
+    from fedlatest.report.leaderboard import Leaderboard
     from fedlatest.reproduction.papers import Judgement
 
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain run folders.")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, folders of run folders, or an arena's folder.")],
     to: Annotated[Path, typer.Option("--out", help="File to write; its name ends in .html.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     published: Annotated[Path | None, typer.Option(help="Published histories (CSV) to draw and compare.")] = None,
 ) -> None:
     """Write an HTML page with interactive charts of some runs; it needs neither network nor server."""
     from fedlatest.report import read_published, read_runs
+    from fedlatest.report.leaderboard import ARENA, Leaderboard
     from fedlatest.report.page import TITLE
 
+    if len(folders) == 1 and (folders[0] / ARENA).is_file():
+        write_arena_report(Leaderboard(folders[0]), to, title=title)
+        return
     runs = read_runs(folders)
     histories = read_published(published) if published else {}
     judged: Judgement | None = None
@@ -32,6 +37,20 @@ def report(
 
         judged = judge(runs, histories)
     write_report(runs, to, judged, title=title or TITLE)
+
+
+def write_arena_report(board: "Leaderboard", to: Path, *, title: str | None = None) -> None:
+    """Write the page of an arena and print its path and size.
+
+    Args:
+        board: The leaderboards.
+        to: The file to write.
+        title: Title of the page; by default the name of the data set.
+    """
+    from fedlatest.report import write_page
+
+    page = write_page(board.runs, to, title=title or f"Arena: {board.about['dataset']}", leaderboard=board)
+    out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
 
 
 def write_report(runs: "Sequence[RunRecord]", to: Path, judged: "Judgement | None", *, title: str) -> None:

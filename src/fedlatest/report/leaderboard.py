@@ -6,7 +6,7 @@ in `final/CASE--METHOD`.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +14,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlatest.errors import RunFolderError
+from fedlatest.files import write_text
 from fedlatest.report.run_records import RunRecord, stays_above
 from fedlatest.report.statistics import Ranking, Values, differs, half_width, rank
 from fedlatest.runs import RunFolder
 
 ARENA = "arena.json"
 TARGET_SHARE = 0.95  # of the best accuracy in a case: the default target
+
+
+def write_arena(root: Path, about: Mapping[str, Any]) -> None:
+    """Write arena.json.
+
+    Args:
+        root: The arena's folder, created if needed.
+        about: What is compared: cases and methods by name, with their overrides; `search`, once it is known, holds the
+            fields of `SearchTrial`.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{root}: cannot hold an arena ({error.strerror}); choose another --out") from error
+    write_text(root / ARENA, json.dumps(about, indent=1) + "\n")
+
+
+def read_arena(root: Path) -> dict[str, Any] | None:
+    """Return the content of arena.json, or None if there is none."""
+    path = root / ARENA
+    if not path.is_file():
+        return None
+    try:
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from error
+    return about
 
 
 class Entry(NamedTuple):
@@ -86,10 +114,10 @@ class Leaderboard:
     """
 
     def __init__(self, root: Path, *, target: float | None = None) -> None:
-        try:
-            about: dict[str, Any] = json.loads((root / ARENA).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{root / ARENA}: cannot be read ({error})") from error
+        about = read_arena(root)
+        if about is None or "search" not in about:
+            state = "holds no arena" if about is None else "holds an arena that is not finished"
+            raise RunFolderError(f"{root}: {state}; run `fedlatest arena` with this folder as --out")
         self.root, self.about, self.target = root, about, target
         self.cases: list[str] = list(about["cases"])
         self.methods: list[str] = list(about["methods"])

@@ -73,9 +73,11 @@ def _page(
     leaderboard: Leaderboard | None,
 ) -> str:
     settings = find_settings(runs) if leaderboard is None else _cases(runs, leaderboard)
-    names, lines = name_runs(runs, settings), line_styles(runs, settings)
+    lines = line_styles(runs, settings)
+    names = name_runs(runs, settings) if leaderboard is None else _titles(runs, leaderboard)
     data = make_data(runs, settings, names, lines, published)
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(runs, settings, names))
+    found = findings(runs, settings, names) if leaderboard is None else []  # the leaderboards say what was found
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in found)
     return Template(_asset("page.html")).substitute(
         title=escape(title),
         style=_asset("page.css") + _colours(lines),
@@ -97,10 +99,12 @@ def _page(
 def _cases(runs: list[RunRecord], leaderboard: Leaderboard) -> list[Setting]:
     """Return one setting per availability case, with its runs in the order of the leaderboard."""
     position = {run.path: i for i, run in enumerate(runs)}
-    return [
-        Setting(board.case, [position[entry.run.path] for entry in board.entries if entry.run.path in position])
-        for board in leaderboard.boards
-    ]
+    return [Setting(board.case, [position[entry.run.path] for entry in board.entries]) for board in leaderboard.boards]
+
+
+def _titles(runs: list[RunRecord], leaderboard: Leaderboard) -> list[str]:
+    entries = {entry.run.path: entry for board in leaderboard.boards for entry in board.entries}
+    return [entries[run.path].title for run in runs]
 
 
 def embed(data: Mapping[str, Any]) -> str:

@@ -1,0 +1,150 @@
+"""`arena` and `sweep`: real, short comparisons on the bundled digits."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedlatest.report.leaderboard import Leaderboard
+from fedlatest.runs import RunFolder
+from tests.command_line import Done, fedlatest_here
+
+SMALL = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "20")
+ARENA = (
+    "arena", *SMALL, "--algorithms", "fedavg,inverse_probability:rates=known",
+    "--availability", "always,labels:low=0.2", "--trials", "4", "--seeds", "2", "--workers", "1",
+)  # fmt: skip
+PAIRS = [
+    f"{case}--{method}"
+    for case in ("always", "labels-low=0.2")
+    for method in ("fedavg", "inverse_probability-rates=known")
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """A finished arena in the folder `a`; tests use a copy or only read."""
+    folder = tmp_path_factory.mktemp("arena")
+    return folder, fedlatest_here(*ARENA, "--out", "a", cwd=folder)
+
+
+def test_an_arena_end_to_end(finished: tuple[Path, Done]) -> None:
+    """4 trials for each of 4 pairs, and 4 final runs on two fresh seeds with the best trial's step sizes."""
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "20 of 20 runs were executed now" in done.stdout
+    root = folder / "a"
+    assert sorted(path.name for path in (root / "final").iterdir()) == sorted(PAIRS)
+    assert len(list((root / "search").iterdir())) == 16
+    board = Leaderboard(root)
+    for trial in (trial for trial in board.trials if trial.best):
+        entry = board.entry(trial.case, trial.method)
+        others = [each.score for each in board.trials if each[:2] == trial[:2]]
+        assert trial.score == max(others)
+        assert entry.learning_rate == trial.learning_rate
+        assert RunFolder(entry.run.path).manifest["seeds"] == [0, 1]
+    with (root / "leaderboard.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    for row in rows:
+        run = board.entry(row["case"], row["method"]).run
+        assert float(row["accuracy"]) == pytest.approx(run.late_accuracy, abs=1e-6)
+        assert float(row["client_step"]) == run.recipe["learning_rate"]
+    # 20 rounds of at most K = 2 clients with 650 numbers of 4 bytes
+    assert 0 < float(rows[0]["mb_up"]) <= 20 * 2 * 650 * 4 / 1e6 * 1.01
+    assert "| FedAvg |" in (root / "leaderboard.md").read_text()
+    assert (root / "ranks.png").read_bytes().startswith(b"\x89PNG")
+    assert 'id="leaderboard"' in (root / "report.html").read_text()
+
+
+def test_a_finished_arena_runs_nothing_again_and_one_that_lost_a_run_repeats_it(
+    finished: tuple[Path, Done], tmp_path: Path
+) -> None:
+    shutil.copytree(finished[0] / "a", tmp_path / "a")
+    again = fedlatest_here(*ARENA, "--out", "a", cwd=tmp_path)
+    assert "0 of 20 runs were executed now" in again.stdout
+    before = (tmp_path / "a/leaderboard.csv").read_text()
+    shutil.rmtree(tmp_path / "a/final/always--fedavg")
+    repeated = fedlatest_here(*ARENA, "--out", "a", cwd=tmp_path)
+    assert "1 of 20 runs were executed now" in repeated.stdout
+    assert (tmp_path / "a/leaderboard.csv").read_text() == before
+
+
+def test_the_report_command_knows_an_arena(finished: tuple[Path, Done], tmp_path: Path) -> None:
+    done = fedlatest_here("report", str(finished[0] / "a"), "--out", "page.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Arena: quickstart" in (tmp_path / "page.html").read_text()
+
+
+def test_a_method_that_always_diverges_is_a_result(tmp_path: Path) -> None:
+    """A server step of 1e38 overflows in every trial; the arena ends normally and ranks the method last."""
+    done = fedlatest_here(
+        "arena", *SMALL, "--algorithms", "fedavg,fedau:server_step=1e38", "--availability", "always", "--trials", "1",
+        "--seeds", "1", "--workers", "1", "--out", "a", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    board = Leaderboard(tmp_path / "a")
+    assert [entry.method for entry in board.boards[0].entries] == ["fedavg", "fedau-server_step=1e38"]
+    assert board.boards[0].entries[1].diverged
+    assert "diverged" in done.stdout
+    assert "diverged" in (tmp_path / "a/leaderboard.md").read_text()
+    assert json.loads((tmp_path / "a/arena.json").read_text())["search"][1]["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--algorithms", "fedavgg"), "did you mean fedavg"),
+        (("--algorithms", "fedavg:mu=1"), "its keys: "),
+        (("--algorithms", "fedavg,fedavg"), "is given twice"),
+        (("--availability", "moon"), "availability moon: unknown"),
+        (("--dataset", "imagenet"), "recipe imagenet: unknown"),
+        (("--trials", "0"), "--trials 0: must be at least 1"),
+        (("--target", "95"), "--target 95.0: must be an accuracy"),
+        (("--algorithms", "fedavg", "--set", "mu=1"), "no method and no case that is compared has this key"),
+        (("--seeds", "3"), "holds an arena with another configuration"),
+    ],
+)
+def test_wrong_options_are_explained(
+    finished: tuple[Path, Done], arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    out = ("--out", str(finished[0] / "a")) if "--seeds" in arguments else ("--out", "new")
+    done = fedlatest_here("arena", *arguments, *out, cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_a_sweep_end_to_end(tmp_path: Path) -> None:
+    """mu applies to fedprox only, so that there are three runs and not four."""
+    arguments = (
+        "sweep", "quickstart", *SMALL, "--over", "algorithm=fedavg,fedprox", "--over", "mu=0.1,1", "--seeds", "2",
+        "--workers", "1", "--out", "s",
+    )  # fmt: skip
+    done = fedlatest_here(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "s/sweep.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["algorithm"], row["mu"]) for row in rows] == [("fedavg", ""), ("fedprox", "0.1"), ("fedprox", "1.0")]
+    assert all(0 < float(row["accuracy"]) < 1 and float(row["interval"]) > 0 for row in rows)
+    assert (tmp_path / "s/figure.png").is_file()
+    assert (tmp_path / "s/report.html").is_file()
+    again = fedlatest_here(*arguments, cwd=tmp_path)
+    assert "0 of 3 runs were executed now" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--over", "period"), "--over period: expected KEY=V1,V2"),
+        (("--over", "period=1", "--over", "period=2"), "the key was given before"),
+        (("--over", "period=1,2", "--set", "period=3"), "is also given with --over"),
+        (("--over", "mu=0.1"), "mu=0.1: no algorithm and no availability model of this sweep has this key"),
+        (("--over", "algorithm=fedavgg"), "did you mean fedavg"),
+    ],
+)
+def test_wrong_sweeps_are_explained(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = fedlatest_here("sweep", "quickstart", *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
