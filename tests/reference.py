@@ -79,6 +79,7 @@ class FedAvg:
     rate: float
     seed: int = 0
     weighting: str = "loss"
+    server_step: float = 1.0
     cohorts: list[set[int]] = field(default_factory=list)
     last: list[int] = field(default_factory=list)  # R_i, or -1
     known_rates: Sequence[float] = ()  # p_i, where the algorithm requires them
@@ -109,7 +110,7 @@ class FedAvg:
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         if cohort:
-            self.x = self.x + self.mean(cohort, updates)
+            self.x = self.x + self.server_step * self.mean(cohort, updates)
 
     def mean(self, cohort: list[int], updates: dict[int, Floats]) -> Floats:
         share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
@@ -154,7 +155,7 @@ class FedNova(FedAvg):
             weights = {c: self.weight(c) if self.weighting == "update" else 1.0 for c in cohort}
             steps = {c: self.num_steps_done(c, round, self.least_work) for c in cohort}
             tau = sum(weights[c] * steps[c] for c in cohort) / sum(weights.values())
-            self.x = self.x + tau * self.mean(cohort, {c: updates[c] / steps[c] for c in cohort})
+            self.x = self.x + self.server_step * tau * self.mean(cohort, {c: updates[c] / steps[c] for c in cohort})
 
     def train(self, client: int, round: int) -> Floats:
         local = self.local_model(client, round, self.x, self.num_steps_done(client, round, self.least_work))
@@ -233,11 +234,11 @@ class FedLaAvg(FedAvg):
         for client, update in updates.items():
             self.stored[client] = update
         if not cohort and self.empty_round == "step":
-            self.x = self.x + old
+            self.x = self.x + self.server_step * old
         if cohort:
             share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
             weight = {"average": 1 / self.num_clients, "cohort": 1 / share}.get(str(self.fresh), self.fresh)
-            self.x = self.x + old + float(weight) * np.sum(differences, axis=0)
+            self.x = self.x + self.server_step * (old + float(weight) * np.sum(differences, axis=0))
 
 
 @dataclass
@@ -253,13 +254,11 @@ class MIFA(FedAvg):
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         for client, update in updates.items():
             self.gradients[client] = -update / self.rate
-        self.x = self.x - self.rate * self.gradients.mean(axis=0)
+        self.x = self.x - self.server_step * self.rate * self.gradients.mean(axis=0)
 
 
 @dataclass
 class FedVARP(FedAvg):
-    server_step: float = 1.0
-
     def begin(self) -> None:
         self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
 
@@ -274,7 +273,6 @@ class FedVARP(FedAvg):
 @dataclass
 class InverseProbability(FedAvg):
     rates: str = "counts"
-    server_step: float = 1.0
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         for client, update in updates.items():
@@ -311,7 +309,6 @@ class FedStale(InverseProbability):
 @dataclass
 class F3AST(FedAvg):
     smoothing: float = 0.01
-    server_step: float = 1.0
 
     def begin(self) -> None:
         self.rates = [self.cohort_size / self.num_clients] * self.num_clients  # r_i
@@ -341,7 +338,7 @@ class Naive(FedAvg):
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         self.waiting |= updates
         if len(self.waiting) == self.num_clients:
-            self.x = self.x + np.mean(list(self.waiting.values()), axis=0)
+            self.x = self.x + self.server_step * np.mean(list(self.waiting.values()), axis=0)
             self.waiting = {}
 
 
@@ -362,7 +359,7 @@ class Flexible(FedAvg):
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         left = self.num_clients - len(self.dropped)
-        self.x = self.x + np.sum([np.zeros_like(self.x), *updates.values()], axis=0) / left
+        self.x = self.x + self.server_step * np.sum([np.zeros_like(self.x), *updates.values()], axis=0) / left
         if round == self.trial:  # counts the cohorts of rounds 0 .. trial - 1
             seen = [sum(client in cohort for cohort in self.cohorts) for client in range(self.num_clients)]
             self.dropped = {c for c, times in enumerate(seen) if times < self.least_presence * max(seen)}
@@ -370,8 +367,6 @@ class Flexible(FedAvg):
 
 @dataclass
 class Scaffold(FedAvg):
-    server_step: float = 1.0
-
     def begin(self) -> None:
         self.common = np.zeros_like(self.x)  # c
         self.own = np.zeros((self.num_clients, *self.x.shape))  # c_i
@@ -435,13 +430,11 @@ class FedDyn(FedAvg):
         for client, update in updates.items():
             self.own[client] = self.own[client] - self.alpha * update
             self.mean_dual = self.mean_dual - self.alpha * update / self.num_clients
-        self.x = self.x + self.mean(cohort, updates) - self.mean_dual / self.alpha
+        self.x = self.x + self.server_step * (self.mean(cohort, updates) - self.mean_dual / self.alpha)
 
 
 @dataclass
 class FedAWE(FedAvg):
-    server_step: float = 1.0
-
     def begin(self) -> None:
         self.models = {client: self.x.copy() for client in range(self.num_clients)}  # x_i
 
@@ -462,7 +455,6 @@ class FedAU(FedAvg):
     """Counts every client's gap in every round, as the paper's Algorithm 2 does."""
 
     cutoff: int = 50
-    server_step: float = 1.0
 
     def begin(self) -> None:
         self.omega, self.num_gaps = [1.0] * self.num_clients, [0] * self.num_clients

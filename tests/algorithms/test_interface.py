@@ -20,6 +20,7 @@ from fedlatest import (
     fedavg,
     fedlaavg,
     fedprox,
+    naive,
     simulate,
 )
 from fedlatest.algorithms import (
@@ -100,6 +101,25 @@ def test_every_algorithm_can_be_traced_with_64_bit_numbers(name: str) -> None:
             lambda state: run_block(engine.program, engine.data, batch.trials, state, length=2), before
         )
     assert jax.tree.map(lambda leaf: leaf.dtype, after) == jax.tree.map(lambda leaf: leaf.dtype, before)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"sequential"}))
+def test_server_step_scales_the_first_round(name: str) -> None:
+    """Everyone takes part in round 0: with server_step = 2 the model moves twice as far as with 1, in one program."""
+    rates = np.ones(8) if "rates" in ALGORITHMS[name]().requires else None
+    specs = [
+        ExperimentSpec(
+            FEDERATION, MODEL, ALGORITHMS[name](server_step=step), EVERYONE, 8, num_local_steps=2, batch_size=3,
+            learning_rate=0.2, rates=rates,
+        )
+        for step in (1.0, 2.0)
+    ]  # fmt: skip
+    engine = Engine(specs)
+    before = [flat(jax.tree.map(np.array, state.server.params)) for state in engine.start()]
+    states, _ = engine.advance(engine.start(), 1)
+    once, twice = np.concatenate([flat(s.server.params) for s in states]) - np.concatenate(before)
+    assert np.abs(once).max() > 1e-4
+    np.testing.assert_allclose(twice, 2 * once, rtol=1e-4, atol=1e-6)
 
 
 def test_direction_function_equals_the_declared_direction() -> None:
@@ -228,7 +248,12 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fedavg(server_step=0.5), "server_step=0.5: is used with server_optimizer only"),
+        (lambda: fedavg(server_step=0.0), "server_step=0.0: must be a finite number above 0"),
+        (lambda: fedlaavg(server_step=float("nan")), "server_step=nan"),
+        (lambda: mifa(server_step=-2.0), "server_step=-2.0"),
+        (lambda: naive(server_step=0.0), "server_step=0.0"),
+        (lambda: feddyn(server_step=0.0), "server_step=0.0"),
+        (lambda: amplified_scaffold(server_step=0.0), "server_step=0.0"),
         (lambda: fedavg(server_optimizer=optax.identity(), server_step=0.0), "server_step=0.0: must be"),
         (lambda: scaffold(weighting="update"), "weighting='update': control variates"),
         (lambda: scaffold(server_step=-1.0), "server_step=-1.0"),

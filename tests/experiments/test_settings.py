@@ -6,7 +6,7 @@ from fedlatest import ConfigError
 from fedlatest.data import generated_tweets, load_digits
 from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.experiments.mnist import DEFAULTS
-from fedlatest.experiments.settings import COMPONENTS, keywords, resolve
+from fedlatest.experiments.settings import COMPONENTS, build_component, keywords, resolve
 
 
 def test_defaults_of_mnist_are_those_of_the_paper() -> None:
@@ -15,7 +15,8 @@ def test_defaults_of_mnist_are_those_of_the_paper() -> None:
         "algorithm": "fedlaavg", "availability": "diurnal", "partition": "label", "model": "logistic",
         "num_clients": 1000, "participation": 0.1, "local_steps": 10, "batch_size": 5, "learning_rate": 0.01,
         "rounds": 4000, "evaluate_every": 20, "partition_seed": 0,
-        "weighting": "loss", "empty_round": "step", "period": 100, "digits": 1,
+        "weighting": "loss", "empty_round": "step", "fresh": "average", "server_step": 1.0, "period": 100,
+        "digits": 1,
     }  # fmt: skip
 
 
@@ -24,6 +25,24 @@ def test_keys_depend_on_the_components() -> None:
     assert (values["mu"], values["share"], values["correlation"]) == (0.5, 0.2, 50.0)
     assert "period" not in values
     assert "empty_round" not in values
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("average", "average"), ("cohort", "cohort"), ("0.02", 0.02), ("1", 1.0), ("1e-3", 0.001)]
+)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_fresh_is_a_name_or_a_number_in_every_recipe(recipe: str, text: str, value: object) -> None:
+    experiment = RECIPES[recipe].experiments([f"fresh={text}"])[0]
+    assert experiment.values["fresh"] == value
+    assert type(experiment.values["fresh"]) is type(value)
+    assert build_component("algorithm", experiment.values).settings.get("fresh", "average") == value
+
+
+@pytest.mark.parametrize("name", sorted(set(COMPONENTS["algorithm"]) - {"sequential"}))
+def test_the_server_step_of_every_algorithm_is_a_key(name: str) -> None:
+    values = resolve(DEFAULTS, [f"algorithm={name}", "server_step=0.3"])
+    assert values["server_step"] == 0.3
+    assert build_component("algorithm", values).numbers["server_step"] == 0.3
 
 
 @pytest.mark.parametrize(
@@ -38,7 +57,9 @@ def test_keys_depend_on_the_components() -> None:
         (["algorithm=fedlavg"], "algorithm=fedlavg: unknown; did you mean fedlaavg?"),
         (["availability=sometimes"], "availability=sometimes: unknown; choose one of alternating, always"),
         (["server_optimizer=adam"], "server_optimizer: unknown key"),  # a Python object: not for the command line
-        (["server_step=2"], "which this run does not use"),
+        (["algorithm=sequential", "server_step=2"], "algorithm=fedavg and "),
+        (["fresh=most"], "fresh=most: choose one of average, cohort, or give a number"),
+        (["server_step=fast"], "server_step=fast: expected a number"),
         (["mu=1"], "mu: belongs to algorithm=fedprox, which this run does not use"),
         (["weighting=both"], "weighting=both: choose one of loss, update, none"),
         (["availability=trace"], "trace: required by availability=trace; add --set trace=..."),

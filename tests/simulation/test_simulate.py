@@ -128,7 +128,7 @@ def test_folder_of_a_finished_run(run: tuple[Path, Result]) -> None:
     assert manifest["status"] == "finished"
     assert manifest["seeds"] == [0, 7]
     assert manifest["config"]["algorithm"] == {
-        "name": "fedlaavg", "title": "FedLaAvg", "weighting": "loss", "empty_round": "step",
+        "name": "fedlaavg", "title": "FedLaAvg", "weighting": "loss", "empty_round": "step", "server_step": 1.0,
     }  # fmt: skip
     assert manifest["data"]["partition"].startswith("blake2b:")
     assert manifest["device"]["platform"] == "cpu"

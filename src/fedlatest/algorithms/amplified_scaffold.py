@@ -22,8 +22,8 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.algorithms.fedavg import mean_update, select_uniformly
 from fedlatest.algorithms.scaffold import ControlledServer, mean_gradient
-from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
+from fedlatest.algorithms.server_optimizer import check_positive, server_numbers
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
 
@@ -36,12 +36,16 @@ class AmplifiedServer(NamedTuple):
 
 
 def amplified_scaffold(
-    *, amplification: float = 2.0, amplify_every: int = 20, weighting: Weighting = "loss"
+    *,
+    amplification: float = 2.0,
+    amplify_every: int = 20,
+    server_step: float = 1.0,
+    weighting: Weighting = "loss",
 ) -> Algorithm:
     r"""SCAFFOLD whose control variates change once per period, at whose end the progress is amplified.
 
         x_local = x_local - gamma (g(x_local) - c_i + c)                    C times, from x
-        x = x + (1/|S|) \sum_{i in S} (x_local - x)                         in every round
+        x = x + server_step (1/|S|) \sum_{i in S} (x_local - x)             in every round
         at the end of rounds P - 1, 2 P - 1, ...:
         c_i = mean of client i's gradients in this period; unchanged if it did not take part
         c   = (1/N) \sum_i c_i
@@ -59,16 +63,16 @@ def amplified_scaffold(
     Args:
         amplification: gamma in the paper: the factor of a period's progress.
         amplify_every: P in the paper: the length of a period in rounds.
+        server_step: The server's step size in every round.
         weighting: "loss" multiplies a client's loss by its share of the samples, "none" ignores it.
 
     >>> amplified_scaffold(amplify_every=5).numbers
-    {'amplification': 2.0, 'amplify_every': 5}
+    {'amplification': 2.0, 'amplify_every': 5, 'server_step': 1.0}
     """
     check_positive("amplification", amplification)
     if not (amplify_every >= 1 and amplify_every == int(amplify_every)):
         raise ConfigError(f"amplify_every={amplify_every!r}: must be a whole number of rounds, at least 1")
-    if weighting == "update":
-        raise ConfigError("weighting='update': control variates are mean gradients; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "control variates are mean gradients")
 
     def init_server(params: Params, num_clients: int) -> AmplifiedServer:
         del num_clients
@@ -105,7 +109,7 @@ def amplified_scaffold(
         )
 
     def merge(server: AmplifiedServer, sums: Sums, facts: RoundFacts) -> AmplifiedServer:
-        params = add(server.params, mean_update(sums, weighting))
+        params = add(server.params, mean_update(sums, weighting), facts.numbers["server_step"])
         amplified = add(server.anchor, subtract(params, server.anchor), facts.numbers["amplification"])
         control = scale(sums.total["control"], 1.0 / facts.num_clients)
         ends = (facts.round + 1) % _period(facts) == 0
@@ -113,7 +117,7 @@ def amplified_scaffold(
             ends, AmplifiedServer(amplified, control, amplified), AmplifiedServer(params, server.control, server.anchor)
         )
 
-    numbers = {"amplification": amplification, "amplify_every": amplify_every}
+    numbers = {"amplification": amplification, "amplify_every": amplify_every, **server_numbers(server_step)}
     return Algorithm(
         name="amplified_scaffold",
         title="Amplified SCAFFOLD",

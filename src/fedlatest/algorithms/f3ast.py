@@ -20,7 +20,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.algorithms.selection import lowest_first
 from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
 
@@ -56,8 +56,7 @@ def f3ast(*, smoothing: float = 0.01, server_step: float = 1.0, weighting: Weigh
     if not 0 < smoothing <= 1:
         raise ConfigError(f"smoothing={smoothing!r}: must be in (0, 1]")
     check_positive("server_step", server_step)
-    if weighting == "update":
-        raise ConfigError("weighting='update': updates are weighted by 1/r_i; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "updates are weighted by 1/r_i")
 
     def init_server(params: Params, num_clients: int) -> RatesServer:
         return RatesServer(params, jnp.zeros(num_clients, jnp.float32))

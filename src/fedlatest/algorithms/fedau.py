@@ -21,7 +21,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
 
@@ -46,8 +46,7 @@ def fedau(*, cutoff: int = 50, server_step: float = 1.0, weighting: Weighting = 
     if not (cutoff >= 1 and cutoff == int(cutoff)):
         raise ConfigError(f"cutoff={cutoff!r}: must be a whole number of rounds, at least 1")
     check_positive("server_step", server_step)
-    if weighting == "update":
-        raise ConfigError("weighting='update': FedAU weights updates itself; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "FedAU weights updates itself")
 
     def init_client(params: Params) -> ClientState:
         del params

@@ -20,7 +20,7 @@ def fedavg(
 ) -> Algorithm:
     r"""K of the available clients, drawn uniformly, train; the server adds the mean of their updates.
 
-        x = x + (1/|S|) \sum_{i in S} u_i
+        x = x + server_step (1/|S|) \sum_{i in S} u_i
 
     A round with an empty cohort changes nothing.
 
@@ -29,14 +29,14 @@ def fedavg(
             update (and the mean is weighted), "none" ignores it.
         server_optimizer: An optax transformation of the mean update, such as `optax.scale_by_adam()`; the server then
             adds `server_step` times its result.
-        server_step: Used with a `server_optimizer` only.
+        server_step: The server's step size.
 
     >>> fedavg().obstacles_to_deployment()
     ['it changes the local steps (direction)']
     >>> fedavg(weighting="update").obstacles_to_deployment()
     []
     """
-    numbers = server_numbers(server_optimizer, server_step)
+    numbers = server_numbers(server_step)
     init_server, step = make_server_step(server_optimizer)
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:

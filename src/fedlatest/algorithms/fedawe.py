@@ -22,8 +22,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
-from fedlatest.errors import ConfigError
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 
 
 def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
@@ -44,8 +43,7 @@ def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algori
     ['model']
     """
     check_positive("server_step", server_step)
-    if weighting == "update":
-        raise ConfigError("weighting='update': FedAWE averages models; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "FedAWE averages models")
 
     def init_client(params: Params) -> ClientState:
         return ClientState(private={"model": params})

@@ -31,11 +31,11 @@ def fedlaavg(
 
         B_r = the K clients of C_r with the lowest R_i
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
-        x   = x + u
+        x   = x + server_step u
 
     The step may give this round's differences another weight than the average does; u itself is not affected:
 
-        x   = x + u_old + a \sum_{i in B_r} (u_i_new - u_i),    a = 1/N in the paper
+        x   = x + server_step (u_old + a \sum_{i in B_r} (u_i_new - u_i)),    a = 1/N in the paper
 
     Each client keeps its latest update; the server keeps their sum. An upload has the size of the model. Participation
     rates are not needed.
@@ -50,16 +50,16 @@ def fedlaavg(
             "cohort", the mean difference of the cohort stands for that of all clients.
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
-        server_step: Used with a `server_optimizer` only.
+        server_step: The server's step size; 1 in the paper.
 
     >>> sorted(fedlaavg().client_state(jnp.zeros(3)).remembered)
     ['update']
     >>> fedlaavg(fresh=0.05).numbers
-    {'fresh': 0.05}
+    {'fresh': 0.05, 'server_step': 1.0}
     """
     if empty_round not in ("step", "hold"):
         raise ConfigError(f"empty_round={empty_round!r}: choose 'step' (the paper) or 'hold'")
-    own_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_optimizer, server_step)
+    own_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
     fresh_kind = "number" if own_numbers else fresh  # what `merge` captures: the number itself comes from the facts
     init_server, step = make_server_step(server_optimizer)
 

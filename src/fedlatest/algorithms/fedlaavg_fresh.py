@@ -20,7 +20,7 @@ def fedlaavg_fresh(
     r"""Select the K clients that have been absent longest; step along the old average and the cohort's mean difference.
 
         B_r = the K clients of C_r with the lowest R_i
-        x   = x + u + (1/|B_r|) \sum_{i in B_r} (u_i_new - u_i)
+        x   = x + server_step (u + (1/|B_r|) \sum_{i in B_r} (u_i_new - u_i))
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
 
     This is `fedlaavg(fresh="cohort")`: the selection of FedLaAvg with the step of FedVARP (Jhunjhunwala et al. 2022).
@@ -33,7 +33,7 @@ def fedlaavg_fresh(
         weighting: How a client's share of the samples is used; see `fedlaavg`.
         empty_round: What happens when nobody takes part: "step" moves along u, "hold" leaves the model unchanged.
         server_optimizer: An optax transformation of the step; see `fedlaavg`.
-        server_step: Used with a `server_optimizer` only.
+        server_step: The server's step size.
 
     >>> fedlaavg_fresh(weighting="update").obstacles_to_deployment()
     []

@@ -10,11 +10,12 @@ from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
 
-def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
+def fedprox(*, mu: float = 1.0, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     """FedAvg with (mu/2) ||x_local - x||^2 added to the local loss; the weight w_i N does not scale that term.
 
     Args:
         mu: The proximal coefficient.
+        server_step: The server's step size.
         weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> fedprox(mu=0.01).settings["mu"]
@@ -22,7 +23,7 @@ def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     """
     if not (math.isfinite(mu) and mu >= 0):
         raise ConfigError(f"mu={mu!r}: the proximal coefficient must be a finite number, 0 or larger")
-    plain = fedavg(weighting=weighting)
+    plain = fedavg(weighting=weighting, server_step=server_step)
     return replace(
         plain,
         name="fedprox",
@@ -30,7 +31,7 @@ def fedprox(*, mu: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
         paper="Li et al. 2020, Federated Optimization in Heterogeneous Networks",
         direction=replace(weighted_direction(weighting), pull=_proximal_coefficient),
         settings={"mu": mu, **plain.settings},
-        numbers={"mu": mu},
+        numbers={"mu": mu, **plain.numbers},
     )
 
 

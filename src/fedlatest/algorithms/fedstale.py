@@ -30,7 +30,7 @@ from fedlatest.algorithms.participation_rate import (
     required_by,
 )
 from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
 StaleRates = Literal["cohort", "counts", "known"]
@@ -68,8 +68,7 @@ def fedstale(
         raise ConfigError(f"beta={beta!r}: the weight of stale updates must be in [0, 1]")
     check_rates(rates, StaleRates)
     check_positive("server_step", server_step)
-    if weighting == "update":
-        raise ConfigError("weighting='update': updates are weighted by 1/p_i; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "updates are weighted by 1/p_i")
 
     def init_client(params: Params) -> ClientState:
         return ClientState(remembered={"update": zeros_like(params)}, private=initial_count(rates))

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import optax
-
 from fedlatest.algorithms.base import Algorithm
 from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.algorithms.fedlaavg import fedlaavg
@@ -33,13 +31,7 @@ def fedvarp(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algor
     >>> fedvarp(weighting="none").obstacles_to_deployment()
     []
     """
-    base = fedlaavg(
-        weighting=weighting,
-        empty_round="hold",
-        fresh="cohort",
-        server_optimizer=optax.identity(),
-        server_step=server_step,
-    )
+    base = fedlaavg(weighting=weighting, empty_round="hold", fresh="cohort", server_step=server_step)
     return replace(
         base,
         name="fedvarp",

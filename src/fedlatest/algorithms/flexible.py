@@ -41,11 +41,16 @@ class ParticipationCounts(NamedTuple):
 
 
 def flexible(
-    *, least_work: float = 1.0, least_presence: float = 0.0, trial: int = 100, weighting: Weighting = "loss"
+    *,
+    least_work: float = 1.0,
+    least_presence: float = 0.0,
+    trial: int = 100,
+    server_step: float = 1.0,
+    weighting: Weighting = "loss",
 ) -> Algorithm:
     r"""Each participant does s_i of the C local steps and counts as if it had done all; absent clients count as 0.
 
-        x = x + (1/N) \sum_{i in S} (C / s_i) u_i
+        x = x + server_step (1/N) \sum_{i in S} (C / s_i) u_i
 
     s_i is drawn anew each time, uniformly from ceil(least_work C) .. C. N is the number of clients that have not been
     dropped, so x moves by less when fewer than all take part. (The authors compare the bias of keeping a
@@ -56,17 +61,19 @@ def flexible(
         least_presence: Drop clients whose number of participations is below this fraction of the largest one; 0 drops
             no client.
         trial: The number of rounds after which clients are dropped, once.
+        server_step: The server's step size.
         weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> flexible(least_presence=0.3).numbers
-    {'least_presence': 0.3, 'trial': 100}
+    {'least_presence': 0.3, 'trial': 100, 'server_step': 1.0}
     """
     for name, value in (("least_work", least_work), ("least_presence", least_presence)):
         if not 0 <= value <= 1:
             raise ConfigError(f"{name}={value!r}: must be in [0, 1]")
     if trial < 1:
         raise ConfigError(f"trial={trial!r}: must be at least 1 round")
-    plain = fedavg(weighting=weighting)
+    plain = fedavg(weighting=weighting, server_step=server_step)
+    upload = plain.contribute  # captured instead of `plain`, whose numbers are no part of the program
 
     def init_server(params: Params, num_clients: int) -> ParticipationCounts:
         return ParticipationCounts(params, jnp.zeros(num_clients, jnp.int32), jnp.zeros(num_clients, bool))
@@ -79,7 +86,7 @@ def flexible(
         return works * facts.weight if weighting == "loss" else works
 
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
-        update = plain.contribute(broadcast, local, client, facts).fresh["update"]
+        update = upload(broadcast, local, client, facts).fresh["update"]
         return Contribution(fresh={"update": scale(update, facts.num_steps / num_steps_done(facts, least_work))})
 
     def merge(server: ParticipationCounts, sums: Sums, facts: RoundFacts) -> ParticipationCounts:
@@ -88,12 +95,12 @@ def flexible(
         rare = counts < facts.numbers["least_presence"] * jnp.max(counts)
         num_left = jnp.sum(~server.dropped)
         return ParticipationCounts(
-            params=add(server.params, sums.fresh["update"], 1.0 / num_left),
+            params=add(server.params, sums.fresh["update"], facts.numbers["server_step"] / num_left),
             num_participations=counts.at[facts.cohort.clients].add(facts.cohort.mask.astype(counts.dtype)),
             dropped=server.dropped | (rare & (facts.round == facts.numbers["trial"])),
         )
 
-    numbers = {"least_presence": least_presence, "trial": trial}
+    numbers = {"least_presence": least_presence, "trial": trial, **plain.numbers}
     return replace(
         plain,
         name="flexible",

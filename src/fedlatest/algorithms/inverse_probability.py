@@ -25,8 +25,7 @@ from fedlatest.algorithms.participation_rate import (
     required_by,
 )
 from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
-from fedlatest.errors import ConfigError
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 
 
 def inverse_probability(
@@ -54,8 +53,7 @@ def inverse_probability(
     """
     check_rates(rates)
     check_positive("server_step", server_step)
-    if weighting == "update":
-        raise ConfigError("weighting='update': updates are weighted by 1/p_i; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "updates are weighted by 1/p_i")
 
     def init_client(params: Params) -> ClientState:
         del params

@@ -21,14 +21,15 @@ from fedlatest.algorithms.base import (
     zeros_like,
 )
 from fedlatest.algorithms.fedavg import select_uniformly
+from fedlatest.algorithms.server_optimizer import server_numbers
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 
 
-def mifa(*, weighting: Weighting = "loss") -> Algorithm:
+def mifa(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     r"""Remember each client's latest sum of gradients; every step uses all of them with today's learning rate.
 
         G_i = (x - x_local) / eta_t                        for i in S, otherwise unchanged
-        x   = x - (eta_t/N) \sum_i G_i                     in every round, also when S is empty
+        x   = x - server_step (eta_t/N) \sum_i G_i         in every round, also when S is empty
 
     In the paper every available client takes part: run it with K = N. With a smaller K, K of the available clients are
     drawn uniformly. The paper also assumes that all clients are available in the first round; here a client that has
@@ -39,11 +40,13 @@ def mifa(*, weighting: Weighting = "loss") -> Algorithm:
     learning rate. A round with a learning rate of 0 leaves G_i unchanged.
 
     Args:
+        server_step: The server's step size; 1 in the paper.
         weighting: How a client's share of the samples is used; see `fedlaavg`.
 
     >>> sorted(mifa().client_state(jnp.zeros(2)).remembered)
     ['direction']
     """
+    numbers = server_numbers(server_step)
     upload = UpdateUpload(weighted=weighting == "update")
 
     def init_client(params: Params) -> ClientState:
@@ -57,7 +60,8 @@ def mifa(*, weighting: Weighting = "loss") -> Algorithm:
 
     def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
         divisor = facts.total_weight if weighting == "update" else facts.num_clients
-        return ModelOnly(add(server.params, sums.total["direction"], facts.learning_rate / divisor))
+        step = facts.numbers["server_step"] * (facts.learning_rate / divisor)
+        return ModelOnly(add(server.params, sums.total["direction"], step))
 
     return Algorithm(
         name="mifa",
@@ -69,5 +73,6 @@ def mifa(*, weighting: Weighting = "loss") -> Algorithm:
         direction=weighted_direction(weighting),
         contribute=contribute,
         merge=merge,
-        settings={"weighting": weighting},
+        settings={**numbers, "weighting": weighting},
+        numbers=numbers,
     )

@@ -16,6 +16,7 @@ from fedlatest.algorithms.base import (
     zeros_like,
 )
 from fedlatest.algorithms.selection import uniform
+from fedlatest.algorithms.server_optimizer import server_numbers
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 
 
@@ -28,15 +29,20 @@ class CycleState(NamedTuple):
     cycle_start: jax.Array
 
 
-def naive(*, weighting: Weighting = "loss") -> Algorithm:
+def naive(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     r"""K of the available clients that have not trained in this cycle train on the cycle's model.
 
-    After all N have trained once:  x = x + (1/N) \sum_i u_i,  and a new cycle begins. Unbiased, and as slow as the
-    least available client. It cannot be deployed: a cycle would never end if a client left for good.
+    After all N have trained once:  x = x + server_step (1/N) \sum_i u_i,  and a new cycle begins. Unbiased, and as
+    slow as the least available client. It cannot be deployed: a cycle would never end if a client left for good.
+
+    Args:
+        server_step: The server's step size, once per cycle.
+        weighting: How a client's share of the samples is used; see `fedavg`.
 
     >>> naive().requires
     ('fixed_clients',)
     """
+    numbers = server_numbers(server_step)
 
     def init_server(params: Params, num_clients: int) -> CycleState:
         del num_clients
@@ -46,11 +52,12 @@ def naive(*, weighting: Weighting = "loss") -> Algorithm:
         return uniform(available & (facts.last_round < server.cycle_start), facts)
 
     def merge(server: CycleState, sums: Sums, facts: RoundFacts) -> CycleState:
+        step = facts.numbers["server_step"]
         collected = add(server.collected, sums.fresh["update"])
         num_collected = server.num_collected + sums.num
         complete = num_collected == facts.num_clients
         return CycleState(
-            params=add(server.params, collected, jnp.where(complete, 1.0 / facts.num_clients, 0.0)),
+            params=add(server.params, collected, jnp.where(complete, step / facts.num_clients, 0.0)),
             collected=jax.tree.map(lambda x: jnp.where(complete, 0.0, x), collected),
             num_collected=jnp.where(complete, 0, num_collected),
             cycle_start=jnp.where(complete, facts.round + 1, server.cycle_start),
@@ -66,5 +73,6 @@ def naive(*, weighting: Weighting = "loss") -> Algorithm:
         contribute=UpdateUpload(weighted=weighting == "update"),
         merge=merge,
         requires=("fixed_clients",),
-        settings={"weighting": weighting},
+        settings={**numbers, "weighting": weighting},
+        numbers=numbers,
     )

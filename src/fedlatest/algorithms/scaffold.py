@@ -22,8 +22,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.algorithms.fedavg import mean_update, select_uniformly
 from fedlatest.algorithms.server_optimizer import check_positive
-from fedlatest.algorithms.weighting import Weighting, weighted_direction
-from fedlatest.errors import ConfigError
+from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 
 
 class ControlledServer(NamedTuple):
@@ -52,8 +51,7 @@ def scaffold(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algo
     ['control']
     """
     check_positive("server_step", server_step)
-    if weighting == "update":
-        raise ConfigError("weighting='update': control variates are mean gradients; choose 'loss' or 'none'")
+    refuse_update_weighting(weighting, "control variates are mean gradients")
 
     def init_server(params: Params, num_clients: int) -> ControlledServer:
         del num_clients

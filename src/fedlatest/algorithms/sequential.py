@@ -14,6 +14,5 @@ def sequential() -> Algorithm:
     >>> sequential().pooled
     True
     """
-    return replace(
-        fedavg(weighting="none"), name="sequential", title="Sequential SGD", paper="", pooled=True, settings={}
-    )
+    plain = fedavg(weighting="none")
+    return replace(plain, name="sequential", title="Sequential SGD", paper="", pooled=True, settings=plain.numbers)

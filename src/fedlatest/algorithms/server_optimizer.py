@@ -1,4 +1,4 @@
-"""The server's step: add the combined update, or pass it through an optax transformation first."""
+"""The server's step: add a multiple of the combined update, or pass it through an optax transformation first."""
 
 import math
 from collections.abc import Callable
@@ -25,9 +25,9 @@ class OptimizedServer(NamedTuple):
 def make_server_step(optimizer: optax.GradientTransformation | None) -> tuple[InitServer, ServerStep]:
     """Return `init_server` and the function that moves the server along a combined update.
 
-    The function is step(server, update, moves, facts) -> server. Without an optimizer x = x + update. With one,
-    x = x + server_step * transform(update), the learning rate being one of the algorithm's `numbers`; where
-    `moves` is false (the update must then be 0), neither the model nor the optimizer's state changes.
+    The function is step(server, update, moves, facts) -> server: x = x + server_step * update, or, with an optimizer,
+    x = x + server_step * transform(update). The step is one of the algorithm's `numbers`. Where `moves` is false (the
+    update must then be 0), neither the model nor the optimizer's state changes.
 
     Args:
         optimizer: An optax transformation without learning rate and sign, such as `optax.scale_by_adam()` or
@@ -51,28 +51,23 @@ def make_server_step(optimizer: optax.GradientTransformation | None) -> tuple[In
 
 
 def _plain_step(server: Any, update: Params, moves: Any, facts: RoundFacts) -> Any:
-    del moves, facts  # the update of a round in which the server does not move is 0
-    return server._replace(params=add(server.params, update))
+    del moves  # the update of a round in which the server does not move is 0
+    return server._replace(params=add(server.params, update, facts.numbers["server_step"]))
 
 
-def server_numbers(optimizer: optax.GradientTransformation | None, server_step: float) -> dict[str, float]:
-    """Return the numbers that an algorithm with this server optimizer reads from the facts.
+def server_numbers(server_step: float) -> dict[str, float]:
+    """Return the server's step size as a number that an algorithm reads from the facts.
 
     Raises:
-        ConfigError: If the step is not a number above 0, or is given without an optimizer.
+        ConfigError: If it is not a finite number above 0.
     """
     check_positive("server_step", server_step)
-    if optimizer is None and server_step != 1.0:
-        raise ConfigError(
-            f"server_step={server_step!r}: is used with server_optimizer only; "
-            "for a scaled plain step pass server_optimizer=optax.identity()"
-        )
-    return {} if optimizer is None else {"server_step": server_step}
+    return {"server_step": server_step}
 
 
 def server_settings(optimizer: optax.GradientTransformation | None, numbers: dict[str, float]) -> dict[str, Any]:
-    """Return what an algorithm records about its server optimizer; nothing for a plain step."""
-    return {} if optimizer is None else {"server_optimizer": describe(optimizer), **numbers}
+    """Return what an algorithm records about the server's step."""
+    return numbers if optimizer is None else {"server_optimizer": describe(optimizer), **numbers}
 
 
 def check_positive(name: str, value: float) -> None:

@@ -25,3 +25,14 @@ def weighted_direction(weighting: Weighting) -> Direction:
     if weighting not in get_args(Weighting):
         raise ConfigError(f"weighting={weighting!r}: choose one of {', '.join(get_args(Weighting))}")
     return Direction(scale=by_weight if weighting == "loss" else None)
+
+
+def refuse_update_weighting(weighting: Weighting, reason: str) -> None:
+    """Raise ConfigError if weighting is "update", for an algorithm whose updates must not be multiplied by w_i N.
+
+    Args:
+        weighting: The argument of the algorithm's factory.
+        reason: Why it must not, for the error message.
+    """
+    if weighting == "update":
+        raise ConfigError(f"weighting='update': {reason}; choose 'loss' or 'none'")

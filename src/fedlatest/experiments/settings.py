@@ -7,7 +7,8 @@ model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to m
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.availability import AVAILABILITY
@@ -95,8 +96,6 @@ def keywords(factory: Factory, owner: str = "") -> dict[str, Key]:
     hints = get_type_hints(factory)
     parameters = inspect.signature(factory).parameters
     settable = {name for name in parameters if name not in _PASSED_BY_CODE and _is_text_type(hints[name])}
-    if "server_optimizer" in parameters:  # an optax transformation, which Python code passes together with its step
-        settable.discard("server_step")
     return {
         name: Key(hints[name], parameter.default, owner) for name, parameter in parameters.items() if name in settable
     }
@@ -163,14 +162,26 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
     Args:
         name: the key, for the error message.
         text: the value as text.
-        kind: the key's type: int, float, bool, str or a Literal of strings.
+        kind: the key's type: int, float, bool, str, a Literal of strings, or a union of a Literal and a number.
 
     Returns:
         The value, of type `kind`.
 
     Raises:
         ConfigError: the text is not a value of that type.
+
+    >>> [parse_value("fresh", text, Literal["average", "cohort"] | float) for text in ("cohort", "0.02")]
+    ['cohort', 0.02]
     """
+    if _is_union(kind):
+        words, number = _members(kind)
+        if text in get_args(words):
+            return text
+        try:
+            return number(text)
+        except ValueError:
+            choices = ", ".join(get_args(words))
+            raise ConfigError(f"{name}={text}: choose one of {choices}, or give {_TYPE_NAMES[number]}") from None
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise ConfigError(f"{name}={text}: choose one of {', '.join(get_args(kind))}")
@@ -207,4 +218,17 @@ def _unknown_key(key: str, keys: Mapping[str, Key]) -> str:
 
 def _is_text_type(kind: Any) -> bool:
     """Return whether `parse_value` can parse the type."""
-    return kind in (int, float, bool, str) or get_origin(kind) is Literal
+    return kind in (int, float, bool, str) or get_origin(kind) is Literal or _is_union(kind)
+
+
+def _is_union(kind: Any) -> bool:
+    """Return whether a type is the union of a Literal of strings and a number."""
+    return len(_members(kind)) == 2
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the Literal and the number type of such a union; nothing for any other type."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    words = [member for member in members if get_origin(member) is Literal]
+    numbers = [member for member in members if member in (int, float)]
+    return (*words, *numbers) if len(words) == len(numbers) == 1 and len(members) == 2 else ()
