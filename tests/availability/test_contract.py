@@ -24,12 +24,14 @@ from fedlatest import (
     both,
     diurnal,
     either,
+    interleaved_sine,
     label_rates,
     lifetime,
     markov,
     restrict,
     shift,
     sine,
+    staircase,
     trace,
     windows,
 )
@@ -52,6 +54,8 @@ MODELS: dict[str, Callable[[], Availability]] = {
     "bernoulli": lambda: bernoulli(RATES),
     "markov": lambda: markov(RATES, correlation=3),
     "sine": lambda: sine(RATES, amplitude=0.4, period=7, phase=0.25),
+    "interleaved_sine": lambda: interleaved_sine(RATES, amplitude=0.4, period=7, cutoff=0.25),
+    "staircase": lambda: staircase(RATES, low=0.0, period=6),
     "label_rates": lambda: label_rates([0, 1, 2, 2, 0, 1], [1.0, 0.0, 0.4]),
     "trace": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS),
     "trace that wraps": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS, wrap=True),
@@ -59,10 +63,14 @@ MODELS: dict[str, Callable[[], Availability]] = {
     "both": lambda: both(bernoulli(RATES), diurnal(HALF, period=4)),
     "either": lambda: either(lifetime([0, 5, 9, 2, 0, 50], departure=20), bernoulli(RATES)),
     "shift": lambda: shift(diurnal(HALF, period=4), rounds=5),
+    "departures": lambda: both(staircase(RATES, low=0.5, period=6), lifetime([0] * 6, departure=[9, 9, 2**31 - 1] * 2)),
     "restrict": lambda: restrict(markov(np.ones(NUM_CLIENTS), correlation=2), HALF),
 }
 
-WITHOUT_INTERVALS = {"bernoulli", "markov", "sine", "label_rates", "both", "either", "restrict"}  # restrict of markov
+WITHOUT_INTERVALS = {
+    "bernoulli", "markov", "sine", "interleaved_sine", "staircase", "label_rates", "both", "either", "departures",
+    "restrict",  # of markov
+}  # fmt: skip
 
 # Availability in round 10**6, computed by hand ("?" is random).
 AT_A_MILLION = {
@@ -73,6 +81,8 @@ AT_A_MILLION = {
     "bernoulli": "10????",
     "markov": "10????",
     "sine": "?0????",  # with amplitude 0.4 a rate of 1 varies, too
+    "interleaved_sine": "?0????",
+    "staircase": "000000",  # 10**6 mod 6 = 4: the second half, with probability 0
     "label_rates": "10??10",
     "trace": "000000",  # it ended in round 70
     "trace that wraps": "000100",  # 10**6 mod 70 = 50, the first round of 50-70
@@ -80,6 +90,7 @@ AT_A_MILLION = {
     "both": "10?000",
     "either": "10????",  # all lifetimes have ended, only the random draws are left
     "shift": "000111",  # (10**6 + 5) mod 8 = 5: the second block, 4-7
+    "departures": "00?00?",  # clients 2 and 5 have not departed
     "restrict": "111000",
 }
 
@@ -230,6 +241,74 @@ def test_intervals_give_the_absences_of_the_table(name: str) -> None:
             for horizon in (1, 2, 3, 5, 8, 13, 24, 25, 47, 48, 49, 139, 140, 200):
                 found = longest_absences(intervals, num_clients=NUM_CLIENTS, horizon=horizon)
                 assert found.tolist() == absences(table[:horizon])
+
+
+@every_model
+@pytest.mark.parametrize("horizon", [1, 45])
+def test_mean_rates_are_the_shares_of_the_table(name: str, horizon: int) -> None:
+    """Exactly for models without random draws and rates of 0 and 1; otherwise the means over 400 seeds agree.
+
+    A mean over 400 seeds deviates by more than 0.15 = 6 / (2 sqrt(400)) with a probability below 1e-7.
+    """
+    model = MODELS[name]()
+    rates = model.mean_rates(horizon)
+    assert rates.shape == (NUM_CLIENTS,)
+    assert rates.dtype == np.float64
+    if name not in WITHOUT_INTERVALS:
+        assert rates.tolist() == model.table(horizon).mean(axis=0).tolist()
+        return
+    seeds = jnp.arange(400, dtype=jnp.uint32)
+    first = np.asarray(jax.vmap(lambda seed: model.available(horizon - 1, seed))(seeds)).mean(axis=0)
+    probability = model.probability(horizon - 1)
+    assert probability is not None
+    np.testing.assert_allclose(probability, first, atol=0.15)
+    rounds = jnp.arange(horizon)
+    probabilities = np.asarray(jax.vmap(model.probability)(rounds), float)
+    np.testing.assert_allclose(rates, np.broadcast_to(probabilities, (horizon, NUM_CLIENTS)).mean(axis=0), rtol=1e-5)
+
+
+@every_model
+def test_probabilities_of_a_subset_and_of_a_composition(name: str) -> None:
+    """Subsets, shifts and restrictions have the probabilities of their clients and rounds, and the same cycle."""
+    model, round = MODELS[name](), 11
+    whole = np.asarray(model.probability(round))
+    later = np.asarray(model.probability(round + 5))
+    for chosen in (model.subset([4, 1]), Subset(model, jnp.asarray([4, 1]))):
+        np.testing.assert_array_equal(chosen.probability(round), whole[[4, 1]])
+        assert chosen.cycle() == model.cycle()
+    np.testing.assert_array_equal(shift(model, rounds=5).probability(round), later)
+    np.testing.assert_array_equal(restrict(model, HALF).probability(round), np.where(HALF, whole, 0))
+    assert shift(model, rounds=5).cycle() == restrict(model, HALF).cycle() == model.cycle()
+
+
+def test_mean_rates_by_hand() -> None:
+    """Of 10 rounds: the first group has 0-3 and 8-9; a trace of 4 rounds; independent events a and b."""
+    assert diurnal([True, False], period=4).mean_rates(10).tolist() == [0.6, 0.4]
+    assert trace([Interval(0, 1, 3)], num_clients=2, wrap=True).mean_rates(10).tolist() == [0.6, 0.0]
+    coins = bernoulli([0.5, 0.25])
+    np.testing.assert_allclose(both(coins, coins).mean_rates(3), [0.25, 0.0625])
+    np.testing.assert_allclose(either(coins, coins).mean_rates(3), [0.75, 0.4375])
+    np.testing.assert_allclose((coins & lifetime([0, 0], departure=[2, 9])).mean_rates(10), [0.1, 0.225])
+
+
+def test_mean_rates_of_a_model_without_probabilities_are_counted() -> None:
+    table = np.array([[1, 0, 1], [0, 0, 1]], bool)
+    model = Replay(jnp.asarray(table))
+    assert model.mean_rates(2).tolist() == [0.5, 0.0, 1.0]
+    assert both(model, model).probability(0) is None
+    assert both(model, always(3)).mean_rates(1).tolist() == [1.0, 0.0, 1.0]
+    assert either(always(3), model).mean_rates(1).tolist() == [1.0, 1.0, 1.0]
+    assert restrict(model, [True, False, False]).mean_rates(2).tolist() == [0.5, 0.0, 0.0]
+
+
+def test_mean_rates_of_a_million_clients() -> None:
+    rates = np.linspace(0, 1, MILLION)
+    np.testing.assert_allclose(staircase(rates, low=0.4, period=20).mean_rates(10**9), 0.7 * rates, rtol=1e-6)
+
+
+def test_mean_rates_of_an_empty_horizon_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"^horizon=0:"):
+        always(1).mean_rates(0)
 
 
 @given(

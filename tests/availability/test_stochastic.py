@@ -16,7 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedlatest import ConfigError, bernoulli, both, either, label_rates, markov, restrict, shift, sine
+from fedlatest import (
+    ConfigError,
+    bernoulli,
+    both,
+    either,
+    interleaved_sine,
+    label_rates,
+    markov,
+    restrict,
+    shift,
+    sine,
+    staircase,
+)
 from fedlatest.availability import Availability
 from fedlatest.availability.stochastic import Markov
 
@@ -97,6 +109,33 @@ def test_sine_without_amplitude_is_bernoulli() -> None:
     rates = np.linspace(0, 1, 11)
     flat = sine(rates, amplitude=0.0, period=9, phase=0.3).table(50, seed=6)
     assert flat.tolist() == bernoulli(rates).table(50, seed=6).tolist()
+
+
+def test_staircase_by_hand() -> None:
+    """Rate 1 for ten rounds, then 0.4: with low=0 the draws are certain; an odd period has the longer half first."""
+    assert staircase([1.0], low=0.0, period=20).table(45)[:, 0].tolist() == [round % 20 < 10 for round in range(45)]
+    assert staircase([1.0], low=0.0, period=3).table(7)[:, 0].tolist() == [True, True, False, True, True, False, True]
+    assert staircase([1.0], low=1.0, period=1).table(3)[:, 0].all()
+    table = staircase(np.full(2000, 0.5), low=0.4, period=20).table(40)
+    for round in range(40):
+        assert_rate(table[round], 0.5 if round % 20 < 10 else 0.2)
+
+
+def test_interleaved_sine_by_hand() -> None:
+    """0.2 (0.7 + 0.3 sin(pi r / 2)) is 0.14, 0.2, 0.14, 0.08 in rounds 0 .. 3, and 0.08 is cut off."""
+    model = interleaved_sine(np.full(5000, 0.2), amplitude=0.3, period=4, cutoff=0.1)
+    table = model.table(8)
+    for round, rate in enumerate([0.14, 0.2, 0.14, 0.0] * 2):
+        assert_rate(table[round], rate)
+        np.testing.assert_allclose(np.asarray(model.probability(round)), rate, rtol=1e-6)
+    assert not interleaved_sine([0.09], amplitude=0.3, period=4, cutoff=0.1).table(40).any()
+
+
+def test_interleaved_sine_without_cutoff_is_the_sine() -> None:
+    rates = [0.1, 0.5, 0.9]
+    expected = sine(rates, amplitude=0.4, period=7).table(100, seed=2)
+    found = interleaved_sine(rates, amplitude=0.4, period=7, cutoff=0.0).table(100, seed=2)
+    assert found.tolist() == expected.tolist()
 
 
 def test_label_rates_gives_each_client_the_rate_of_its_label() -> None:
@@ -273,6 +312,11 @@ INVALID: list[tuple[str, Callable[[], object]]] = [
     ("amplitude=nan:", lambda: sine([0.5], amplitude=math.nan, period=3)),
     ("period=0:", lambda: sine([0.5], amplitude=0.1, period=0)),
     ("phase=inf:", lambda: sine([0.5], amplitude=0.1, period=3, phase=math.inf)),
+    ("low=1.5:", lambda: staircase([0.5], low=1.5, period=4)),
+    ("period=0:", lambda: staircase([0.5], low=0.5, period=0)),
+    ("rates=2.0:", lambda: staircase([2.0], low=0.5, period=4)),
+    ("cutoff=-0.1:", lambda: interleaved_sine([0.5], amplitude=0.1, period=3, cutoff=-0.1)),
+    ("amplitude=0.6:", lambda: interleaved_sine([0.5], amplitude=0.6, period=3, cutoff=0.1)),
     ("share=2.0:", lambda: markov([2.0], correlation=3)),
     ("correlation=0:", lambda: markov([0.5], correlation=0)),
     ("correlation=-2.5:", lambda: markov([0.5], correlation=-2.5)),

@@ -69,12 +69,21 @@ def test_client_labels_of_any_partition(samples: list[tuple[int, int]]) -> None:
     owners, labels = np.array(samples).T
     data = Samples("any", np.zeros((labels.size, 1), np.float32), labels, np.zeros((1, 1), np.float32), labels[:1])
     expected = [int(np.bincount(labels[owners == owner]).argmax()) for owner in np.unique(owners)]
-    assert data.to_federation(by_client(owners)).client_labels().tolist() == expected
+    federation = data.to_federation(by_client(owners))
+    assert federation.client_labels().tolist() == expected
+    histograms = [np.bincount(labels[owners == owner], minlength=federation.num_labels) for owner in np.unique(owners)]
+    np.testing.assert_allclose(federation.label_shares(), [counts / counts.sum() for counts in histograms], rtol=1e-6)
 
 
 def test_client_labels_are_the_most_frequent_or_the_lowest_of_them() -> None:
     """Client 10 has the label 2; client 11 has 1, 0, 1; client 12 has 2 and 1, of which 1 is the lower."""
     assert SMALL.client_labels().tolist() == [2, 1, 1]
+
+
+def test_label_shares() -> None:
+    """Client 10 has the label 2; client 11 has 1, 0, 1; client 12 has 2 and 1."""
+    expected = np.array([[0, 0, 1], [1 / 3, 2 / 3, 0], [0, 0.5, 0.5]])
+    np.testing.assert_allclose(SMALL.label_shares(), expected, rtol=1e-6)
 
 
 def test_ids_are_positions_by_default() -> None:

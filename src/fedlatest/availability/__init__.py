@@ -5,10 +5,18 @@ import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest` and `fedlatest.
 """
 
 from fedlatest.availability.base import Assumption, Availability
+from fedlatest.availability.client_info import ClientInfo
 from fedlatest.availability.composition import both, either, lifetime, restrict, shift
-from fedlatest.availability.named import AVAILABILITY, ClientInfo
+from fedlatest.availability.named import AVAILABILITY
 from fedlatest.availability.patterns import alternating, always, diurnal, windows
-from fedlatest.availability.stochastic import bernoulli, label_rates, markov, sine
+from fedlatest.availability.stochastic import (
+    bernoulli,
+    interleaved_sine,
+    label_rates,
+    markov,
+    sine,
+    staircase,
+)
 from fedlatest.availability.trace import Interval, read_trace, trace, write_trace
 
 __all__ = [
@@ -23,6 +31,7 @@ __all__ = [
     "both",
     "diurnal",
     "either",
+    "interleaved_sine",
     "label_rates",
     "lifetime",
     "markov",
@@ -30,6 +39,7 @@ __all__ = [
     "restrict",
     "shift",
     "sine",
+    "staircase",
     "trace",
     "windows",
     "write_trace",

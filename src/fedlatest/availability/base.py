@@ -19,11 +19,12 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.intervals import RoundIntervals, longest_absences
+from fedlatest.availability.intervals import RoundIntervals, available_rounds, longest_absences
 from fedlatest.digest import digest
 from fedlatest.errors import ConfigError
 
 MAX_ROUNDS = 2**30  # the longest period or shift: round arithmetic is int32
+ROUNDS_PER_SUM = 64  # probabilities of so many rounds are added in float32, then the sums in float64
 
 
 class Assumption(NamedTuple):
@@ -71,6 +72,43 @@ class Availability(ABC):
         """Return the rounds in which clients are available as intervals; None for a model that has no such form."""
         return None
 
+    def probability(self, round: ArrayLike) -> jax.Array | None:
+        """Return [N] the probability of each client to be available in `round`, over all seeds; None if unknown."""
+        del round
+        return None
+
+    def cycle(self) -> int | None:
+        """Return a number of rounds after which `probability` repeats; None if there is none or it is unknown."""
+        return None
+
+    def mean_rates(self, horizon: int, seed: int = 0) -> npt.NDArray[np.float64]:
+        """Return [N] the mean availability of each client in rounds 0 .. horizon - 1.
+
+        Models with `intervals` or with a `probability` give the exact mean over all seeds; it takes time proportional
+        to N times the number of rounds after which the model repeats. Other models are evaluated in every round, with
+        `seed`. The memory is proportional to N.
+
+        Args:
+            horizon: The number of rounds.
+            seed: Seed of the model's random draws, for a model whose probabilities are unknown.
+
+        >>> from fedlatest.availability import diurnal, staircase
+        >>> diurnal([True, False], period=100).mean_rates(150).round(3).tolist()
+        [0.667, 0.333]
+        >>> staircase([0.5], low=0.4, period=20).mean_rates(1000).round(3).tolist()
+        [0.35]
+        """
+        _check_horizon(horizon)
+        intervals = self.intervals()
+        if intervals is not None:
+            return available_rounds(intervals, num_clients=self.num_clients, horizon=horizon) / horizon
+        if self.probability(0) is None:
+            return np.asarray(_count_available(self, jnp.int32(horizon), jnp.uint32(seed)), float) / horizon
+        cycle = min(self.cycle() or horizon, horizon)
+        cycles, rest = divmod(horizon, cycle)
+        first = _sum_probabilities(self, 0, rest)
+        return (cycles * (first + _sum_probabilities(self, rest, cycle)) + first) / horizon
+
     def __and__(self, other: Availability) -> Availability:
         from fedlatest.availability.composition import both
 
@@ -108,8 +146,7 @@ class Availability(ABC):
         >>> diurnal([True, False], period=100).assumption(1000).smallest_e
         101
         """
-        if horizon < 1:
-            raise ConfigError(f"horizon={horizon}: must be at least 1 round")
+        _check_horizon(horizon)
         clients, intervals = np.arange(self.num_clients), self.intervals()
         if intervals is not None:
             longest = longest_absences(intervals, num_clients=self.num_clients, horizon=horizon)
@@ -119,6 +156,14 @@ class Availability(ABC):
             longest = np.asarray(_longest_absence(model, jnp.int32(horizon), jnp.uint32(seed)))
         smallest = int(longest.max()) + 1
         return Assumption(horizon, smallest if smallest <= horizon else None, longest, clients, self.num_clients)
+
+
+class Deterministic(Availability):
+    """A model without random draws, whose probabilities are 0 and 1."""
+
+    def probability(self, round: ArrayLike) -> jax.Array:
+        """Return 1 for the clients that are available in `round` and 0 for the others."""
+        return self.available(round, 0).astype(jnp.float32)
 
 
 @register_dataclass
@@ -137,6 +182,20 @@ class Subset(Availability):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Return the availability of the chosen clients in `model`."""
         return self.model.available(round, seed)[self.clients]
+
+    def probability(self, round: ArrayLike) -> jax.Array | None:
+        """Return the probabilities of the chosen clients in `model`."""
+        probability = self.model.probability(round)
+        return None if probability is None else probability[self.clients]
+
+    def cycle(self) -> int | None:
+        """Return the cycle of `model`."""
+        return self.model.cycle()
+
+
+def _check_horizon(horizon: int) -> None:
+    if horizon < 1:
+        raise ConfigError(f"horizon={horizon}: must be at least 1 round")
 
 
 def _sample(num_clients: int, most: int | None) -> npt.NDArray[np.intp]:
@@ -160,3 +219,29 @@ def _longest_absence(model: Availability, horizon: jax.Array, seed: jax.Array) -
 
     zeros = jnp.zeros(model.num_clients, jnp.int32)
     return jax.lax.fori_loop(0, horizon, step, (zeros, zeros))[1]
+
+
+@jax.jit
+def _count_available(model: Availability, horizon: jax.Array, seed: jax.Array) -> jax.Array:
+    def step(round: jax.Array, count: jax.Array) -> jax.Array:
+        return count + model.available(round, seed)
+
+    return jax.lax.fori_loop(0, horizon, step, jnp.zeros(model.num_clients, jnp.int32))
+
+
+def _sum_probabilities(model: Availability, first: int, end: int) -> npt.NDArray[np.float64]:
+    """Return [N] the sum of the model's probabilities in rounds first .. end - 1."""
+    total = np.zeros(model.num_clients)
+    for start in range(first, end, ROUNDS_PER_SUM):
+        total += np.asarray(_add_probabilities(model, jnp.int32(start), jnp.int32(min(start + ROUNDS_PER_SUM, end))))
+    return total
+
+
+@jax.jit
+def _add_probabilities(model: Availability, first: jax.Array, end: jax.Array) -> jax.Array:
+    def step(round: jax.Array, total: jax.Array) -> jax.Array:
+        probability = model.probability(round)
+        assert probability is not None, "the caller has checked that the model has probabilities"
+        return total + probability
+
+    return jax.lax.fori_loop(first, end, step, jnp.zeros(model.num_clients))

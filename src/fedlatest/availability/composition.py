@@ -9,7 +9,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import MAX_ROUNDS, Availability
+from fedlatest.availability.base import MAX_ROUNDS, Availability, Deterministic
 from fedlatest.availability.intervals import RoundIntervals, shifted
 from fedlatest.errors import ConfigError
 from fedlatest.streams import Purpose, bits
@@ -107,6 +107,11 @@ class Both(_Pair):
         """Return left and right."""
         return jnp.logical_and(*self._evaluate(round, seed))
 
+    def probability(self, round: ArrayLike) -> jax.Array | None:
+        """Return the product of the probabilities: the draws of the two models are independent."""
+        left, right = self.left.probability(round), self.right.probability(round)
+        return None if left is None or right is None else left * right
+
 
 @register_dataclass
 @dataclass(frozen=True)
@@ -116,6 +121,11 @@ class Either(_Pair):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Return left or right."""
         return jnp.logical_or(*self._evaluate(round, seed))
+
+    def probability(self, round: ArrayLike) -> jax.Array | None:
+        """Return 1 minus the probability of being available in neither model."""
+        left, right = self.left.probability(round), self.right.probability(round)
+        return None if left is None or right is None else left + right - left * right
 
 
 @register_dataclass
@@ -134,6 +144,14 @@ class Shifted(Availability):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Return the availability of `model` in round + rounds."""
         return self.model.available(jnp.asarray(round) + self.rounds, seed)
+
+    def probability(self, round: ArrayLike) -> jax.Array | None:
+        """Return the probabilities of `model` in round + rounds."""
+        return self.model.probability(jnp.asarray(round) + self.rounds)
+
+    def cycle(self) -> int | None:
+        """Return the cycle of `model`."""
+        return self.model.cycle()
 
     def subset(self, clients: Values) -> Availability:
         """Return the model of the clients at some positions."""
@@ -162,6 +180,15 @@ class Restricted(Availability):
         """Return the marked clients among those available in `model`."""
         return self.model.available(round, seed) & self.clients
 
+    def probability(self, round: ArrayLike) -> jax.Array | None:
+        """Return the probabilities of the marked clients in `model`, and 0 for the others."""
+        probability = self.model.probability(round)
+        return None if probability is None else jnp.where(self.clients, probability, 0)
+
+    def cycle(self) -> int | None:
+        """Return the cycle of `model`."""
+        return self.model.cycle()
+
     def subset(self, clients: Values) -> Availability:
         """Return the model of the clients at some positions."""
         return replace(self, model=self.model.subset(clients), clients=self.clients[np.asarray(clients)])
@@ -178,7 +205,7 @@ class Restricted(Availability):
 
 @register_dataclass
 @dataclass(frozen=True)
-class Lifetime(Availability):
+class Lifetime(Deterministic):
     """Each client is available from its arrival until its departure."""
 
     arrival: jax.Array  # int32[N] first round

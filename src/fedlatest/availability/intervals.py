@@ -48,6 +48,22 @@ def longest_absences(intervals: RoundIntervals, *, num_clients: int, horizon: in
     return longest.astype(np.int32)
 
 
+def available_rounds(intervals: RoundIntervals, *, num_clients: int, horizon: int) -> Positions:
+    """Return in how many of the rounds 0 .. horizon - 1 each client is available, [N].
+
+    Args:
+        intervals: When the clients are available.
+        num_clients: N.
+        horizon: The number of rounds.
+    """
+    clients, starts, ends, period = intervals
+    cycles, rest = (0, horizon) if period is None else divmod(horizon, period)
+    in_rest = np.maximum(np.minimum(ends, rest) - starts, 0)
+    rounds = np.zeros(num_clients, np.int64)
+    np.add.at(rounds, clients, cycles * (ends - starts) + in_rest)
+    return rounds
+
+
 def shifted(intervals: RoundIntervals, rounds: int) -> RoundIntervals:
     """Return the intervals with round `rounds` as the new round 0."""
     clients, starts, ends, period = intervals

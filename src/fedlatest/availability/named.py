@@ -4,9 +4,9 @@ Each builder takes what is known about the clients and returns a model. Its keyw
 and the first line of its docstring is what `fedlatest list` prints.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,52 +14,14 @@ import numpy.typing as npt
 from fedlatest.availability import composition, patterns, stochastic
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
+from fedlatest.availability.client_info import LEAVING, ClientInfo, check_share
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.errors import ConfigError, DataError
 
-
-class ClientInfo(NamedTuple):
-    """What a builder knows about the clients of a federation.
-
-    Args:
-        labels: [N] each client's most frequent label.
-        num_labels: Number of classes.
-        seed: Seed of the partition; builders draw per-client properties from it.
-        sample_times: For each client, the times at which its samples were created, in seconds after midnight; None if
-            the data set has no times.
-    """
-
-    labels: npt.NDArray[np.int64]
-    num_labels: int
-    seed: int
-    sample_times: Sequence[npt.NDArray[np.int32]] | None = None
-
-    @property
-    def num_clients(self) -> int:
-        """The number of clients, N."""
-        return self.labels.size
-
-    def first_labels(self, digits: int) -> npt.NDArray[np.bool_]:
-        """Return bool[N]: which clients have one of the labels 0 .. digits - 1."""
-        if not 1 <= digits < self.num_labels:
-            raise ConfigError(
-                f"digits={digits}: must be 1 .. {self.num_labels - 1}, the number of labels in the first group"
-            )
-        return np.asarray(self.labels < digits)
-
-    def rates(self, name: str, middle: float, spread: float) -> npt.NDArray[np.float64]:
-        """Draw [N] rates, uniform in [middle - spread, middle + spread].
-
-        Args:
-            name: The key that sets `middle`, for error messages.
-            middle: Mean rate.
-            spread: Largest deviation from the mean.
-        """
-        _check_share(name, middle)
-        if spread < 0 or middle - spread < 0 or middle + spread > 1:
-            raise ConfigError(f"spread={spread}: rates {middle - spread:g} .. {middle + spread:g} must be in [0, 1]")
-        return middle + spread * np.random.default_rng(self.seed).uniform(-1, 1, self.num_clients)
+Rates = Literal["uniform", "labels"]
+RATE, SPREAD, LABEL_MAX, LABEL_MAX_REST = 0.5, 0.0, 1.0, 0.5  # defaults of keys that several models have
+CORRELATION, BLOCK, DIGITS = 50.0, 100, 1
 
 
 def _always(clients: ClientInfo) -> Availability:
@@ -67,12 +29,12 @@ def _always(clients: ClientInfo) -> Availability:
     return patterns.always(clients.num_clients)
 
 
-def _diurnal(clients: ClientInfo, *, period: int = 100, digits: int = 1) -> Availability:
+def _diurnal(clients: ClientInfo, *, period: int = BLOCK, digits: int = DIGITS) -> Availability:
     """Clients of labels 0 .. digits-1 for `period` rounds, the others for the next `period`."""
     return patterns.diurnal(clients.first_labels(digits), period=period)
 
 
-def _alternating(clients: ClientInfo, *, t1: int = 100, t2: int = 100, digits: int = 1) -> Availability:
+def _alternating(clients: ClientInfo, *, t1: int = 100, t2: int = 100, digits: int = DIGITS) -> Availability:
     """Clients of labels 0 .. digits-1 for t1 rounds, the others for the next t2."""
     return patterns.alternating(clients.first_labels(digits), t1=t1, t2=t2)
 
@@ -95,27 +57,87 @@ def _sleep(clients: ClientInfo, *, window_hours: float = 8.0, rounds_per_day: in
     return patterns.windows(start, hours=window_hours, rounds_per_day=rounds_per_day)
 
 
-def _bernoulli(clients: ClientInfo, *, rate: float = 0.5, spread: float = 0.0) -> Availability:
-    """An independent draw per client and round; rates are uniform in rate +- spread."""
-    return stochastic.bernoulli(clients.rates("rate", rate, spread))
+def _bernoulli(
+    clients: ClientInfo,
+    *,
+    rate: float = RATE,
+    spread: float = SPREAD,
+    rates: Rates = "uniform",
+    label_max: float = LABEL_MAX,
+    label_max_rest: float = LABEL_MAX_REST,
+) -> Availability:
+    """An independent draw per client and round; rates are uniform in rate +- spread, or follow the labels."""
+    return stochastic.bernoulli(_client_rates(clients, rates, rate, spread, label_max, label_max_rest))
 
 
-def _markov(clients: ClientInfo, *, share: float = 0.5, spread: float = 0.0, correlation: float = 50.0) -> Availability:
+def _markov(
+    clients: ClientInfo,
+    *,
+    share: float = RATE,
+    spread: float = SPREAD,
+    correlation: float = CORRELATION,
+    rates: Rates = "uniform",
+    label_max: float = LABEL_MAX,
+    label_max_rest: float = LABEL_MAX_REST,
+) -> Availability:
     """On/off Markov chains: on for `share` +- spread of the time, correlated over about `correlation` rounds."""
-    return stochastic.markov(clients.rates("share", share, spread), correlation=correlation)
+    shares = _client_rates(clients, rates, share, spread, label_max, label_max_rest, name="share")
+    return stochastic.markov(shares, correlation=correlation)
 
 
 def _sine(
-    clients: ClientInfo, *, rate: float = 0.5, spread: float = 0.0, amplitude: float = 0.3, period: int = 20
+    clients: ClientInfo,
+    *,
+    rate: float = RATE,
+    spread: float = SPREAD,
+    amplitude: float = 0.3,
+    period: int = 20,
+    rates: Rates = "uniform",
+    label_max: float = LABEL_MAX,
+    label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
     """Independent draws whose probability varies between rate (1 - 2 amplitude) and rate every `period` rounds."""
-    return stochastic.sine(clients.rates("rate", rate, spread), amplitude=amplitude, period=period)
+    largest = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+    return stochastic.sine(largest, amplitude=amplitude, period=period)
+
+
+def _interleaved_sine(
+    clients: ClientInfo,
+    *,
+    rate: float = RATE,
+    spread: float = SPREAD,
+    amplitude: float = 0.3,
+    period: int = 20,
+    cutoff: float = 0.1,
+    rates: Rates = "uniform",
+    label_max: float = LABEL_MAX,
+    label_max_rest: float = LABEL_MAX_REST,
+) -> Availability:
+    """The draws of sine, with probability 0 wherever it would be below `cutoff`."""
+    largest = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+    return stochastic.interleaved_sine(largest, amplitude=amplitude, period=period, cutoff=cutoff)
+
+
+def _staircase(
+    clients: ClientInfo,
+    *,
+    rate: float = RATE,
+    spread: float = SPREAD,
+    low: float = 0.4,
+    period: int = 20,
+    rates: Rates = "uniform",
+    label_max: float = LABEL_MAX,
+    label_max_rest: float = LABEL_MAX_REST,
+) -> Availability:
+    """Independent draws with probability rate for half of every `period` rounds, and rate * low for the other half."""
+    high = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+    return stochastic.staircase(high, low=low, period=period)
 
 
 def _labels(clients: ClientInfo, *, low: float = 0.1, high: float = 0.9) -> Availability:
     """Independent draws whose probability grows linearly from `low` for label 0 to `high` for the last label."""
-    _check_share("low", low)
-    _check_share("high", high)
+    check_share("low", low)
+    check_share("high", high)
     return stochastic.label_rates(clients.labels, np.linspace(low, high, clients.num_labels))
 
 
@@ -123,8 +145,8 @@ def _lifetime(
     clients: ClientInfo, *, late: float = 0.2, arrival: int = 100, leaving: float = 0.0, departure: int = 1000
 ) -> Availability:
     """A share `late` of the clients arrives in round `arrival`; a share `leaving` departs in round `departure`."""
-    _check_share("late", late)
-    _check_share("leaving", leaving)
+    check_share("late", late)
+    check_share("leaving", leaving)
     for name, round in (("arrival", arrival), ("departure", departure)):
         if not 0 <= round < composition.FOREVER:
             raise ConfigError(f"{name}={round}: must be in 0 .. {composition.FOREVER - 1}")
@@ -132,6 +154,49 @@ def _lifetime(
     return composition.lifetime(
         np.where(draw[0] < late, arrival, 0), departure=np.where(draw[1] < leaving, departure, composition.FOREVER)
     )
+
+
+def _departures(
+    clients: ClientInfo,
+    *,
+    intermittent: Literal["bernoulli", "markov", "diurnal"] = "bernoulli",
+    leaving: float = 0.3,
+    departure: int = 500,
+    leavers: Literal["random", "labels"] = "random",
+    rate: float = RATE,
+    spread: float = SPREAD,
+    correlation: float = CORRELATION,
+    period: int = BLOCK,
+    digits: int = DIGITS,
+    rates: Rates = "uniform",
+    label_max: float = LABEL_MAX,
+    label_max_rest: float = LABEL_MAX_REST,
+) -> Availability:
+    """Intermittent clients (bernoulli, markov or diurnal), of which a share `leaving` departs in round `departure`."""
+    check_share("leaving", leaving)
+    if not 0 <= departure < composition.FOREVER:
+        raise ConfigError(f"departure={departure}: must be in 0 .. {composition.FOREVER - 1}")
+    if intermittent != "markov":
+        _refuse_changed({"correlation": (correlation, CORRELATION)}, f"intermittent={intermittent}")
+    if intermittent == "diurnal":
+        of_rates = {"rates": (rates, "uniform"), "rate": (rate, RATE), "spread": (spread, SPREAD)}
+        of_labels = {"label_max": (label_max, LABEL_MAX), "label_max_rest": (label_max_rest, LABEL_MAX_REST)}
+        _refuse_changed({**of_rates, **of_labels}, "intermittent=diurnal")
+        present = _diurnal(clients, period=period, digits=digits)
+    else:
+        _refuse_changed({"period": (period, BLOCK), "digits": (digits, DIGITS)}, f"intermittent={intermittent}")
+        means = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+        if intermittent == "markov":
+            present = stochastic.markov(means, correlation=correlation)
+        else:
+            present = stochastic.bernoulli(means)
+    num_leaving = round(leaving * clients.num_clients)
+    order = np.random.default_rng((clients.seed, LEAVING)).permutation(clients.num_clients)
+    if leavers == "labels":
+        order = order[np.argsort(clients.labels[order], kind="stable")]
+    end = np.full(clients.num_clients, composition.FOREVER)
+    end[order[:num_leaving]] = departure
+    return present & composition.lifetime(np.zeros(clients.num_clients, int), departure=end)
 
 
 def _trace(clients: ClientInfo, *, trace: str, wrap: bool = False, round_length: float = 1.0) -> Availability:
@@ -142,14 +207,46 @@ def _trace(clients: ClientInfo, *, trace: str, wrap: bool = False, round_length:
     return traces.trace(intervals, num_clients=clients.num_clients, wrap=wrap, round_length=round_length)
 
 
-def _check_share(name: str, share: float) -> None:
-    if not 0 <= share <= 1:
-        raise ConfigError(f"{name}={share}: must be in [0, 1]")
+def _client_rates(
+    clients: ClientInfo,
+    rates: Rates,
+    rate: float,
+    spread: float,
+    label_max: float,
+    label_max_rest: float,
+    *,
+    name: str = "rate",
+) -> npt.NDArray[np.float64]:
+    """Return [N] the rates that the keys describe; raise ConfigError for a key that has no effect on them.
+
+    Args:
+        clients: What is known about the clients.
+        rates: Whether rates are uniform in rate +- spread or follow from the clients' labels.
+        rate: Mean rate.
+        spread: Largest deviation from the mean.
+        label_max: Largest rate of the first half of the labels.
+        label_max_rest: Largest rate of the other labels.
+        name: The key that sets `rate`.
+    """
+    of_labels = {"label_max": (label_max, LABEL_MAX), "label_max_rest": (label_max_rest, LABEL_MAX_REST)}
+    of_uniform = {name: (rate, RATE), "spread": (spread, SPREAD)}
+    _refuse_changed(of_labels if rates == "uniform" else of_uniform, f"rates={rates}")
+    if rates == "uniform":
+        return clients.rates(name, rate, spread)
+    return clients.rates_from_labels(label_max, label_max_rest)
+
+
+def _refuse_changed(keys: Mapping[str, tuple[object, object]], setting: str) -> None:
+    """Raise ConfigError if a key (its value and default) is set although `setting` makes it ineffective."""
+    for key, (value, default) in keys.items():
+        if value != default:
+            raise ConfigError(f"{key}={value}: has no effect with {setting}; leave it out or change {setting}")
 
 
 AVAILABILITY: dict[str, Callable[..., Availability]] = {
     builder.__name__.removeprefix("_"): builder
     for builder in (
-        _always, _diurnal, _alternating, _windows, _sleep, _bernoulli, _markov, _sine, _labels, _lifetime, _trace
+        _always, _diurnal, _alternating, _windows, _sleep, _bernoulli, _markov, _sine, _interleaved_sine, _staircase,
+        _labels, _lifetime, _departures, _trace,
     )
 }  # fmt: skip

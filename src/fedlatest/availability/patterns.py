@@ -9,7 +9,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import MAX_ROUNDS, Availability
+from fedlatest.availability.base import MAX_ROUNDS, Availability, Deterministic
 from fedlatest.availability.intervals import RoundIntervals
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError
@@ -96,7 +96,7 @@ def windows(start_hour: Values, *, hours: Values = 8.0, rounds_per_day: int = 12
 
 @register_dataclass
 @dataclass(frozen=True)
-class Blocks(Availability):
+class Blocks(Deterministic):
     """One group is available for `first` rounds, the others for the next `second`, repeatedly."""
 
     in_first_group: jax.Array  # bool[N]
@@ -128,7 +128,7 @@ class Blocks(Availability):
 
 @register_dataclass
 @dataclass(frozen=True)
-class Windows(Availability):
+class Windows(Deterministic):
     """Each client is available during its own daily window; a round advances the clock by 24 h / rounds_per_day."""
 
     start: jax.Array  # int32[N] seconds after midnight

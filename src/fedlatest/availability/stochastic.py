@@ -1,9 +1,14 @@
 """Random availability: independent draws with fixed, periodic or label-dependent rates, and Markov chains.
 
+The periodic models are those of Xiang et al. (2024), "Efficient Federated Learning against Heterogeneous and
+Non-stationary Client Unavailability": the probability of client i in round r is p_i f(r) with f constant (`bernoulli`),
+a `staircase`, a `sine`, or an `interleaved_sine`.
+
 Every draw is a hash of (seed, client id, round), so any round can be evaluated directly. Axis: [N] clients.
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -47,21 +52,75 @@ def sine(
     2
     """
     checked = _check_rates("rates", rates)
-    if not 0 <= amplitude <= 0.5:
-        raise ConfigError(f"amplitude={amplitude}: must be in [0, 0.5], otherwise a probability would be negative")
-    if not 1 <= period < MAX_ROUNDS:
-        raise ConfigError(f"period={period}: must be 1 .. {MAX_ROUNDS - 1} rounds")
-    phases = np.asarray(phase, np.float32)
-    if phases.shape not in ((), checked.shape) or not np.all(np.isfinite(phases)):
-        raise ConfigError(f"phase={phases}: give one finite number of cycles, or one per client")
-    phases = np.broadcast_to(phases, checked.shape)
+    _check_amplitude(amplitude)
+    _check_period(period)
     return Independent(
         _check_ids(ids, checked.size),
         jnp.asarray(checked),
         jnp.float32(amplitude),
         jnp.int32(period),
-        jnp.asarray(phases),
+        _check_phase(phase, checked.size),
     )
+
+
+def interleaved_sine(
+    rates: Values,
+    *,
+    amplitude: float,
+    period: int,
+    cutoff: float,
+    phase: Values = 0.0,
+    ids: Values | None = None,
+) -> Availability:
+    """Return the draws of `sine`, except that a probability below `cutoff` is 0.
+
+    Clients with a low rate are then absent for a part of every period, and clients with a rate below `cutoff` for ever.
+
+    Args:
+        rates: [N] largest probability of each client, in [0, 1].
+        amplitude: a, in [0, 0.5].
+        period: P, the rounds of one cycle.
+        cutoff: Probabilities below it are replaced by 0.
+        phase: Offset in cycles, one number or one per client.
+        ids: [N] client ids that select the random streams; by default the positions 0 .. N - 1.
+
+    >>> model = interleaved_sine([0.2, 0.05], amplitude=0.3, period=4, cutoff=0.1)
+    >>> model.mean_rates(4).round(3).tolist()  # (0.14 + 0.2 + 0.14 + 0) / 4, because 0.08 is below 0.1
+    [0.12, 0.0]
+    """
+    checked = _check_rates("rates", rates)
+    _check_amplitude(amplitude)
+    _check_period(period)
+    if not 0 <= cutoff <= 1:
+        raise ConfigError(f"cutoff={cutoff}: must be a probability in [0, 1]")
+    return Interleaved(
+        _check_ids(ids, checked.size),
+        jnp.asarray(checked),
+        jnp.float32(amplitude),
+        jnp.int32(period),
+        _check_phase(phase, checked.size),
+        jnp.float32(cutoff),
+    )
+
+
+def staircase(rates: Values, *, low: float, period: int, ids: Values | None = None) -> Availability:
+    """Return independent draws with probability rate in the first half of every period and rate * low in the second.
+
+    Args:
+        rates: [N] probability of each client in the first half, in [0, 1].
+        low: The factor in the second half, in [0, 1].
+        period: Rounds of one cycle; if it is odd, the first half is one round longer.
+        ids: [N] client ids that select the random streams; by default the positions 0 .. N - 1.
+
+    >>> model = staircase([1.0, 1.0], low=0.0, period=4)
+    >>> model.table(5)[:, 0].astype(int).tolist()
+    [1, 1, 0, 0, 1]
+    """
+    checked = _check_rates("rates", rates)
+    if not 0 <= low <= 1:
+        raise ConfigError(f"low={low}: the factor of the second half must be in [0, 1]")
+    _check_period(period)
+    return Staircase(_check_ids(ids, checked.size), jnp.asarray(checked), jnp.float32(low), jnp.int32(period))
 
 
 def label_rates(labels: Values, rates_by_label: Values, *, ids: Values | None = None) -> Availability:
@@ -108,16 +167,11 @@ def markov(share: Values, *, correlation: float, ids: Values | None = None) -> A
     return Markov(_check_ids(ids, shares.size), jnp.asarray(shares), jnp.float32(correlation), levels)
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class Independent(Availability):
-    """One independent draw per client and round, with a constant or sinusoidal probability. Created by `sine`."""
+class _Draws(Availability):
+    """One independent draw per client and round, with probabilities that repeat after `period` rounds."""
 
     ids: jax.Array  # [N]
-    rate: jax.Array  # [N]
-    amplitude: jax.Array
     period: jax.Array
-    phase: jax.Array  # [N]
 
     @property
     def num_clients(self) -> int:
@@ -125,16 +179,72 @@ class Independent(Availability):
         return self.ids.shape[0]
 
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
-        """Return the clients whose uniform draw is below their current rate."""
-        round = jnp.asarray(round)
-        cycles = (round % self.period) / self.period + self.phase
-        rate = self.rate * (1 - self.amplitude + self.amplitude * jnp.sin(2 * jnp.pi * cycles))
-        return uniform(seed, Purpose.AVAILABILITY, self.ids, round) < rate
+        """Return the clients whose uniform draw is below their current probability."""
+        return uniform(seed, Purpose.AVAILABILITY, self.ids, jnp.asarray(round)) < self.probability(round)
+
+    @abstractmethod
+    def probability(self, round: ArrayLike) -> jax.Array:
+        """Return [N] the probabilities in `round`."""
+
+    def cycle(self) -> int:
+        """Return the period."""
+        return int(self.period)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Independent(_Draws):
+    """Draws with a constant or sinusoidal probability. Created by `sine`."""
+
+    ids: jax.Array  # [N]
+    rate: jax.Array  # [N]
+    amplitude: jax.Array
+    period: jax.Array
+    phase: jax.Array  # [N]
+
+    def probability(self, round: ArrayLike) -> jax.Array:
+        """Return rate * (1 - a + a sin(2 pi (r / P + phase)))."""
+        cycles = (jnp.asarray(round) % self.period) / self.period + self.phase
+        return self.rate * (1 - self.amplitude + self.amplitude * jnp.sin(2 * jnp.pi * cycles))
 
     def subset(self, clients: Values) -> Availability:
         """Return the model of the clients at some positions."""
         chosen = np.asarray(clients)
         return replace(self, ids=self.ids[chosen], rate=self.rate[chosen], phase=self.phase[chosen])
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Interleaved(Independent):
+    """Draws with a sinusoidal probability that is 0 where it would be below `cutoff`. Created by `interleaved_sine`."""
+
+    cutoff: jax.Array
+
+    def probability(self, round: ArrayLike) -> jax.Array:
+        """Return the probability of the sine where it is at least `cutoff`, and 0 elsewhere."""
+        probability = super().probability(round)
+        return jnp.where(probability < self.cutoff, 0, probability)
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Staircase(_Draws):
+    """Draws with one probability in the first half of a period and another one in the second. See `staircase`."""
+
+    ids: jax.Array  # [N]
+    rate: jax.Array  # [N]
+    low: jax.Array
+    period: jax.Array
+
+    def probability(self, round: ArrayLike) -> jax.Array:
+        """Return the rate in the first half of a period, and rate * low in the second."""
+        in_first_half = 2 * (jnp.asarray(round) % self.period) < self.period
+        return self.rate * jnp.where(in_first_half, 1, self.low)
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        chosen = np.asarray(clients)
+        return replace(self, ids=self.ids[chosen], rate=self.rate[chosen])
 
 
 @register_dataclass
@@ -175,6 +285,15 @@ class Markov(Availability):
             left = jnp.where(in_right_half, middle, left)
         return on_left
 
+    def probability(self, round: ArrayLike) -> jax.Array:
+        """Return the shares, which are the probabilities in every round: the chains are stationary."""
+        del round
+        return self.share
+
+    def cycle(self) -> int:
+        """Return 1: the probabilities are the same in every round."""
+        return 1
+
     def subset(self, clients: Values) -> Availability:
         """Return the model of the clients at some positions."""
         chosen = np.asarray(clients)
@@ -202,6 +321,23 @@ def _check_rates(name: str, rates: Values) -> npt.NDArray[np.float32]:
     if invalid.any():
         raise ConfigError(f"{name}={checked[invalid][0]}: a rate must be in [0, 1]")
     return checked
+
+
+def _check_amplitude(amplitude: float) -> None:
+    if not 0 <= amplitude <= 0.5:
+        raise ConfigError(f"amplitude={amplitude}: must be in [0, 0.5], otherwise a probability would be negative")
+
+
+def _check_period(period: int) -> None:
+    if not 1 <= period < MAX_ROUNDS:
+        raise ConfigError(f"period={period}: must be 1 .. {MAX_ROUNDS - 1} rounds")
+
+
+def _check_phase(phase: Values, num_clients: int) -> jax.Array:
+    phases = np.asarray(phase, np.float32)
+    if phases.shape not in ((), (num_clients,)) or not np.all(np.isfinite(phases)):
+        raise ConfigError(f"phase={phases}: give one finite number of cycles, or one per client")
+    return jnp.asarray(np.broadcast_to(phases, (num_clients,)))
 
 
 def _check_ids(ids: Values | None, num_clients: int) -> jax.Array:

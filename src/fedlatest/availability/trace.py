@@ -16,7 +16,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import Availability
+from fedlatest.availability.base import Availability, Deterministic
 from fedlatest.availability.intervals import Positions, RoundIntervals
 from fedlatest.errors import ConfigError, DataError
 
@@ -137,7 +137,7 @@ def write_table(path: Path | str, available: npt.NDArray[np.bool_], *, moments: 
 
 @register_dataclass
 @dataclass(frozen=True)
-class Trace(Availability):
+class Trace(Deterministic):
     """Recorded intervals of rounds, disjoint and sorted within each client. Created by `trace`."""
 
     offsets: jax.Array  # int32[N + 1] into the intervals

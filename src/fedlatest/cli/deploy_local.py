@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from fedlatest.availability import AVAILABILITY, Availability
-from fedlatest.availability.named import ClientInfo
+from fedlatest.availability import AVAILABILITY, Availability, ClientInfo
 from fedlatest.cli.app import out
 from fedlatest.cli.deployment_table import ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder

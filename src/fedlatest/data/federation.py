@@ -103,6 +103,13 @@ class Federation:
         frequent = np.flatnonzero(counts == most[owner])
         return label[frequent[np.r_[True, np.diff(owner[frequent]) > 0]]]
 
+    def label_shares(self) -> npt.NDArray[np.float32]:
+        """Return [N, classes] the share of each label among each client's samples."""
+        owner = np.repeat(np.arange(self.num_clients), self.sizes)
+        shape = self.num_clients, self.num_labels
+        counts = np.bincount(owner * self.num_labels + self.labels[self.order], minlength=shape[0] * shape[1])
+        return (counts.reshape(shape) / self.sizes[:, None]).astype(np.float32)
+
     @cached_property
     def checksums(self) -> dict[str, str]:
         """Digests of the training samples, the test samples and the partition."""

@@ -216,7 +216,9 @@ def _build_from_samples(samples: Samples, values: Mapping[str, Any]) -> BuiltFed
     num_clients, seed = values["num_clients"], values["partition_seed"]
     partition = build_component("partition", values, labels=samples.labels, num_clients=num_clients, seed=seed)
     federation = samples.to_federation(partition)
-    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed)
+    clients = ClientInfo(
+        federation.client_labels(), federation.num_labels, seed, label_shares=federation.label_shares()
+    )
     sizes = {"num_features": samples.features.shape[1], "num_classes": federation.num_labels}
     return BuiltFederation(federation, clients, sizes, softmax_cross_entropy)
 
@@ -226,7 +228,7 @@ def _build_from_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> BuiltF
     split = build_component("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
     federation = tweet_federation(tweet_set, split)
     sent = np.split(split.second, split.offsets[1:-1])
-    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent)
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent, federation.label_shares())
     sizes = {"num_features": tweet_set.vectors.shape[1]}
     return BuiltFederation(
         federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, split, num_clients))
