@@ -79,14 +79,14 @@ def test_the_report_command_knows_an_arena(finished: tuple[Path, Done], tmp_path
 
 
 def test_a_method_that_always_diverges_is_a_result(tmp_path: Path) -> None:
-    """A server step of 1e38 overflows in every trial; the arena ends normally and ranks the method last."""
+    """The pull overflows within ten local steps; the arena ends normally and ranks the method last."""
     done = fedlatest_here(
-        "arena", *SMALL, "--algorithms", "fedavg,fedau:server_step=1e38", "--availability", "always", "--trials", "1",
-        "--seeds", "1", "--workers", "1", "--out", "a", cwd=tmp_path,
+        "arena", "--set", "num_clients=20", "--rounds", "20", "--algorithms", "fedavg,fedprox:mu=1e10",
+        "--availability", "always", "--trials", "1", "--seeds", "1", "--workers", "1", "--out", "a", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     board = Leaderboard(tmp_path / "a")
-    assert [entry.method for entry in board.boards[0].entries] == ["fedavg", "fedau-server_step=1e38"]
+    assert [entry.method for entry in board.boards[0].entries] == ["fedavg", "fedprox-mu=1e10"]
     assert board.boards[0].entries[1].diverged
     assert "diverged" in done.stdout
     assert "diverged" in (tmp_path / "a/leaderboard.md").read_text()

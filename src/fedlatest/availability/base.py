@@ -166,6 +166,19 @@ class Deterministic(Availability):
         return self.available(round, 0).astype(jnp.float32)
 
 
+@dataclass(frozen=True)
+class FingerprintedModel:
+    """A model that is compared by its fingerprint, as a key of caches."""
+
+    fingerprint: str
+    model: Availability = dataclasses.field(compare=False)
+
+    @classmethod
+    def of(cls, model: Availability) -> FingerprintedModel:
+        """Return the model with its fingerprint."""
+        return cls(model.fingerprint(), model)
+
+
 @register_dataclass
 @dataclass(frozen=True)
 class Subset(Availability):

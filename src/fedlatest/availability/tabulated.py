@@ -11,7 +11,7 @@ from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import Availability
+from fedlatest.availability.base import Availability, FingerprintedModel
 
 MAX_TABLE_BYTES = 2**26  # of one table; a longer run or more clients are evaluated round by round
 _KEPT_TABLES = 512
@@ -36,7 +36,7 @@ def tabulate(model: Availability, horizon: int, seed: int) -> Availability:
         return model
     if model.intervals() is not None:
         seed = 0  # the model does not depend on the seed: trials then share one table
-    return _tabulate(_Keyed(model, model.fingerprint()), horizon, seed)
+    return _tabulate(FingerprintedModel.of(model), horizon, seed)
 
 
 @register_dataclass
@@ -64,17 +64,9 @@ class Tabulated(Availability):
         return replace(self, bits=jnp.asarray(_packed(chosen.astype(bool))), size=chosen.shape[1])
 
 
-@dataclass(frozen=True)
-class _Keyed:
-    """A model that is compared by its fingerprint."""
-
-    model: Availability = field(compare=False)
-    fingerprint: str
-
-
 @lru_cache(maxsize=_KEPT_TABLES)
-def _tabulate(keyed: _Keyed, horizon: int, seed: int) -> Tabulated:
-    return Tabulated(jnp.asarray(_packed(keyed.model.table(horizon, seed))), keyed.model.num_clients)
+def _tabulate(named: FingerprintedModel, horizon: int, seed: int) -> Tabulated:
+    return Tabulated(jnp.asarray(_packed(named.model.table(horizon, seed))), named.model.num_clients)
 
 
 def _packed(table: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:

@@ -67,7 +67,7 @@ def run_on_cluster(
         accelerated = cluster.check(folders[0].parent)
         show_notes(cluster.notes)
         if accelerated:
-            batches = group_by_program(experiments, folders, builder)
+            batches = group_by_program(experiments, folders, builder, seeds)
         else:
             batches = single_batches(experiments, folders)
         if replace:

@@ -115,7 +115,7 @@ class ManyRuns:
                 num_workers=num_workers, device=self.resources.device, later_work=later_work, brief=brief,
             )  # fmt: skip
         elif jax.default_backend() != "cpu":
-            batches = group_by_program(experiments, folders, self.builder)
+            batches = group_by_program(experiments, folders, self.builder, seeds)
             with BatchMonitor(batches, later_work, brief=brief) as monitor:
                 run_batches(batches, self.builder, seeds, monitor.on_progress)
         else:

@@ -27,13 +27,16 @@ FIRST_SEARCH_SEED = 1_000_000  # final runs have the seeds 0, 1, ...
 SCORE = "train_accuracy"
 SERVER_STEP = "server_step"
 
-CASES = {
+CASES = {  # availability depends on the label, so that methods which ignore the absent clients learn the wrong mixture
     "always": "availability=always",
-    "labels": "availability=labels low=0.1 high=0.9",
-    "markov": "availability=markov share=0.3 spread=0.25 correlation=50",
-    "sine": "availability=sine rate=0.5 spread=0.4 amplitude=0.5 period=100",
+    "bernoulli": "availability=labels low=0.05 high=0.95",
+    "markov": "availability=markov rates=labels correlation=50",
+    "sine": "availability=sine rates=labels amplitude=0.5 period=100",
+    "staircase": "availability=staircase rates=labels low=0.2 period=100",
+    "interleaved": "availability=interleaved_sine rates=labels amplitude=0.5 period=100",
     "diurnal": "availability=diurnal",
-    "windows": "availability=windows",
+    "windows": "availability=windows rounds_per_day=60",
+    "departures": "availability=departures rate=0.3 leaving=0.3 leavers=labels",
 }
 TEXT_CASES = {
     "always": "availability=always",

@@ -5,12 +5,13 @@ what the simulator needs from them. A `FederationBuilder` partitions the data; e
 one federation.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.availability import Availability, ClientInfo
 from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
@@ -18,12 +19,13 @@ from fedlatest.data.progress import ProgressCallback
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
-from fedlatest.models import Loss, sigmoid_cross_entropy, softmax_cross_entropy
+from fedlatest.models import Loss, Model, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.experiment_spec import cohort_size
 from fedlatest.simulation.row_storage import ClientRows
 
 Data = Samples | TweetSet
+KEPT_SPECS = 4096
 TEXT_COMPONENTS = {"partition": "account", "model": "lstm"}  # the only ones that take texts; they take nothing else
 
 
@@ -44,6 +46,9 @@ class FederationBuilder:
         self.data = data
         self._built: dict[tuple[Any, ...], BuiltFederation] = {}
         self._availability: dict[tuple[Any, ...], Availability] = {}
+        self._models: dict[tuple[Any, ...], Model] = {}
+        self._specs: dict[Hashable, ExperimentSpec] = {}
+        self._rates: dict[tuple[Any, ...], npt.NDArray[np.float64]] = {}
 
     def build(self, values: Mapping[str, Any]) -> BuiltFederation:
         """Return the federation that an experiment's values describe."""
@@ -65,6 +70,32 @@ class FederationBuilder:
             clients = self.build(values).clients
             self._availability[identity] = build_component("availability", values, clients=clients)
         return self._availability[identity]
+
+    def model(self, values: Mapping[str, Any]) -> Model:
+        """Return the model that an experiment's values describe; equal values share one."""
+        sizes = self.build(values).sizes
+        keys = ("model", *component_keywords("model", values))
+        identity = (*(values[key] for key in keys), *sizes.items())
+        if identity not in self._models:
+            self._models[identity] = build_component("model", values, **sizes)
+        return self._models[identity]
+
+    def rates(self, values: Mapping[str, Any], cohort_size: int) -> npt.NDArray[np.float64]:
+        """Return the participation rates of the clients, for algorithms that must know them."""
+        availability = self.availability(values)
+        identity = (availability.fingerprint(), values["rounds"], cohort_size)
+        if identity not in self._rates:
+            rates = participation_rates(availability, rounds=values["rounds"], cohort_size=cohort_size)
+            self._rates[identity] = rates
+        return self._rates[identity]
+
+    def kept_spec(self, identity: Hashable, make: Callable[[], ExperimentSpec]) -> ExperimentSpec:
+        """Return the spec of an experiment, made at the first call; grouping, compiling and running use the same."""
+        if identity not in self._specs:
+            if len(self._specs) >= KEPT_SPECS:
+                self._specs.clear()
+            self._specs[identity] = make()
+        return self._specs[identity]
 
     @property
     def notes(self) -> list[str]:
@@ -97,20 +128,22 @@ class Experiment:
             seeds: seeds to run.
             client_rows: where the clients' states are stored; see `simulate`. It does not change results.
         """
+        identity = (tuple(sorted(self.values.items())), self.tabulated, tuple(seeds), client_rows)
+        return builder.kept_spec(identity, lambda: self._make_spec(builder, seeds, client_rows))
+
+    def _make_spec(self, builder: FederationBuilder, seeds: Sequence[int], client_rows: ClientRows) -> ExperimentSpec:
         values = self.values
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
-        built, availability = builder.build(values), builder.availability(values)
-        algorithm = build_component("algorithm", values)
+        built, algorithm = builder.build(values), build_component("algorithm", values)
         size = cohort_size(built.federation.num_clients, None, values["participation"])
-        known = "rates" in algorithm.requires
         return ExperimentSpec(
             federation=built.federation,
-            model=build_component("model", values, **built.sizes),
+            model=builder.model(values),
             algorithm=algorithm,
-            availability=availability,
+            availability=builder.availability(values),
             cohort_size=size,
-            rates=participation_rates(availability, rounds=values["rounds"], cohort_size=size) if known else None,
+            rates=builder.rates(values, size) if "rates" in algorithm.requires else None,
             num_local_steps=values["local_steps"],
             batch_size=values["batch_size"],
             learning_rate=values["learning_rate"],

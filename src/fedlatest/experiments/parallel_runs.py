@@ -88,7 +88,10 @@ def run_batches(
 
 
 def group_by_program(
-    experiments: Sequence[Experiment], folders: Sequence[Path], builder: FederationBuilder
+    experiments: Sequence[Experiment],
+    folders: Sequence[Path],
+    builder: FederationBuilder,
+    seeds: Sequence[int] = (0,),
 ) -> list[Batch]:
     """Group experiments that share a compiled program into batches.
 
@@ -96,11 +99,12 @@ def group_by_program(
         experiments: experiments with distinct names.
         folders: the run folder of each experiment.
         builder: holds the data and builds the federations.
+        seeds: the seeds of every experiment.
 
     Returns:
         One batch per program, in the order in which the programs first appear.
     """
-    programs = {experiment.name: experiment.spec(builder).batch_key for experiment in experiments}
+    programs = {experiment.name: experiment.spec(builder, seeds).batch_key for experiment in experiments}
     numbers = {program: number for number, program in enumerate(dict.fromkeys(programs.values()))}
     pairs = sorted(zip(experiments, folders, strict=True), key=lambda pair: numbers[programs[pair[0].name]])
     return [

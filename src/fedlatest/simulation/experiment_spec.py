@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from fedlatest.identity import describe
 from fedlatest.machine import num_cores
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
+from fedlatest.models.shapes import parameter_shapes
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
@@ -79,7 +80,8 @@ class ExperimentSpec:
     @cached_property
     def executed(self) -> "ExperimentSpec":
         """The spec as it is executed: with the algorithm's number of local steps, and on pooled data if it says so."""
-        spec = replace(self, num_local_steps=self.algorithm.num_local_steps or self.num_local_steps)
+        num_steps = self.algorithm.num_local_steps or self.num_local_steps
+        spec = self if num_steps == self.num_local_steps else replace(self, num_local_steps=num_steps)
         if not self.algorithm.pooled:
             return spec
         return replace(
@@ -131,8 +133,7 @@ class ExperimentSpec:
     @cached_property
     def one_client(self) -> ClientState:
         """The shapes of the state of one client."""
-        init, algorithm = self.model.init, self.algorithm
-        return jax.eval_shape(lambda key: initial_client(algorithm, init(key)), jax.random.key(0))
+        return jax.eval_shape(partial(initial_client, self.algorithm), parameter_shapes(self.model.init))
 
     @cached_property
     def capacity(self) -> int:
@@ -160,7 +161,7 @@ class ExperimentSpec:
         return RowStorage(rows, dtype, self.capacity)
 
     def _default_at_once(self, cohort_size: int, num_trials: int, *, is_native: bool) -> int:
-        model_bytes = nbytes(jax.eval_shape(self.model.init, jax.random.key(0)))
+        model_bytes = nbytes(parameter_shapes(self.model.init))
         if jax.default_backend() == "cpu" and is_native:
             least = max(1, min(2 * num_cores(), MOST_NATIVE_BYTES // model_bytes))
             return clients_that_fit(cohort_size, NATIVE_BYTES, model_bytes, least=least, is_limit=False)
@@ -286,7 +287,7 @@ def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
     """Raise ConfigError if the model has too few outputs: a cross-entropy would silently be wrong."""
     row, table = jax.tree.map(lambda leaf: leaf[:1], federation.features), federation.table
     outputs = jax.eval_shape(
-        lambda key, row, table: model.apply(model.init(key), expand(row, table)), jax.random.key(0), row, table
+        lambda params, row, table: model.apply(params, expand(row, table)), parameter_shapes(model.init), row, table
     )
     if loss.name == "sigmoid_cross_entropy" and outputs.ndim > 1:
         raise ConfigError(f"the model has {outputs.shape[-1]} outputs per sample, {loss.name} takes one logit")
@@ -299,7 +300,7 @@ def kernels_of(model: Model) -> NativeTraining | None:
     native: NativeTraining | None = model.native_training
     if native is None or model.apply is not native.apply:
         return None
-    leaves = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+    leaves = jax.tree.leaves(parameter_shapes(model.init))
     return native if all(leaf.dtype == jnp.float32 for leaf in leaves) else None
 
 

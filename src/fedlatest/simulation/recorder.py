@@ -1,10 +1,12 @@
 """RunRecorder: the records of one experiment, in memory and, if a folder is given, on disk."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.availability import Availability
+from fedlatest.availability.base import Assumption, FingerprintedModel
 from fedlatest.availability.patterns import Windows
+from fedlatest.data import Federation
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import DivergedError
+from fedlatest.models.shapes import parameter_shapes
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
 from fedlatest.runs.array_files import ArrayFile, in_file_order, load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_NAMED, MOST_ROWS, QUARTERS, edges, pack
@@ -32,6 +37,7 @@ MAX_SAMPLED_ROUNDS = 10 * MOST_COLUMNS  # rounds from which the picture of avail
 MAX_CLIENTS_PER_ROW = 200  # clients from which a row of the picture is made
 MAX_CHECKED_PAIRS = 10**8  # (client, round) pairs that are evaluated to check Assumption 4
 STALENESS = "largest_staleness"
+KEPT_RECORDS, MAX_CLIENTS_KEPT = 128, 10_000  # records of availability that are kept in memory for later runs
 
 
 class Result(NamedTuple):
@@ -179,7 +185,7 @@ class RunRecorder:
             self.folder.release()
 
     def _read_result(self) -> Result:
-        like = jax.eval_shape(self.spec.model.init, jax.random.key(0))
+        like = parameter_shapes(self.spec.model.init)
         seeds = len(self.spec.seeds)
         stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), like)
         params = None
@@ -219,7 +225,7 @@ class RunRecorder:
         spec = self.spec.executed
         costs = measure_costs(
             spec.algorithm,
-            jax.eval_shape(spec.model.init, jax.random.key(0)),
+            parameter_shapes(spec.model.init),
             num_clients=spec.federation.num_clients,
             cohort_size=spec.cohort_size,
             num_steps=spec.num_local_steps,
@@ -238,7 +244,7 @@ def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
     most, availability = clients_to_check(spec.rounds), spec.availability
     seeds = spec.seeds if availability.intervals() is None else spec.seeds[:1]  # intervals do not depend on the seed
-    found = [availability.assumption(spec.rounds, seed, max_clients=most) for seed in seeds]
+    found = [_assumption(availability, spec.rounds, seed, most) for seed in seeds]
     never = np.unique(np.concatenate([each.never_available for each in found]))
     is_sample = found[0].is_sample
     return {
@@ -248,6 +254,18 @@ def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
         "never_available": spec.federation.ids[never[:MOST_NAMED]].tolist(),
         **({"clients_examined": found[0].clients.size} if is_sample else {}),
     }
+
+
+def _assumption(model: Availability, rounds: int, seed: int, max_clients: int) -> Assumption:
+    if model.num_clients > MAX_CLIENTS_KEPT:
+        return model.assumption(rounds, seed, max_clients=max_clients)
+    with _LOCK:
+        return _kept_assumption(FingerprintedModel.of(model), rounds, seed, max_clients)
+
+
+@lru_cache(maxsize=KEPT_RECORDS)  # many runs of a comparison have the same availability
+def _kept_assumption(named: FingerprintedModel, rounds: int, seed: int, max_clients: int) -> Assumption:
+    return named.model.assumption(rounds, seed, max_clients=max_clients)
 
 
 def clients_to_check(rounds: int) -> int:
@@ -261,9 +279,23 @@ def describe_clients(spec: ExperimentSpec) -> ClientRecord:
     The picture is made from at most MAX_SAMPLED_ROUNDS rounds and MAX_CLIENTS_PER_ROW clients of each row, evenly
     spaced.
     """
-    federation, rounds = spec.federation, spec.rounds
+    known = _DESCRIBED.setdefault(spec.federation, {})
+    key = spec.availability.fingerprint(), spec.rounds, spec.seeds[0], MAX_SAMPLED_ROUNDS, MAX_CLIENTS_PER_ROW
+    with _LOCK:  # several threads may ask for the same record
+        if key not in known:
+            if len(known) >= KEPT_RECORDS or spec.federation.num_clients > MAX_CLIENTS_KEPT:
+                known.clear()
+            known[key] = _describe_clients(spec.federation, spec.availability, spec.rounds, spec.seeds[0])
+        return known[key]
+
+
+_LOCK = Lock()
+_DESCRIBED: WeakKeyDictionary[Federation, dict[Hashable, ClientRecord]] = WeakKeyDictionary()
+
+
+def _describe_clients(federation: Federation, availability: Availability, rounds: int, seed: int) -> ClientRecord:
     labels = federation.client_labels() if federation.has_classes else np.zeros(federation.num_clients, np.int64)
-    clock = _time_of_day(spec)
+    clock = _time_of_day(federation, availability)
     begins = clock["window"][:, 0] if "window" in clock else np.zeros_like(labels)
     order = np.lexsort((begins, labels)).astype(np.int32)
     rows, columns = edges(federation.num_clients, MOST_ROWS), edges(rounds, MOST_COLUMNS)
@@ -272,8 +304,8 @@ def describe_clients(spec: ExperimentSpec) -> ClientRecord:
     row_sizes = np.array([len(each) for each in shown])
     row_of = np.repeat(np.arange(len(shown), dtype=np.int32), row_sizes)
     column_of = np.searchsorted(columns, shown_rounds, side="right") - 1
-    model = spec.availability.subset(order[np.concatenate(shown)])
-    arrays = jax.tree.map(jnp.asarray, (row_of, shown_rounds, np.uint32(spec.seeds[0])))
+    model = availability.subset(order[np.concatenate(shown)])
+    arrays = jax.tree.map(jnp.asarray, (row_of, shown_rounds, np.uint32(seed)))
     available = np.zeros((len(shown), len(columns) - 1), np.float32)
     np.add.at(available.T, column_of, np.asarray(_count(model, *arrays, num_rows=len(shown))))
     pairs = row_sizes[:, None] * np.bincount(column_of, minlength=len(columns) - 1)
@@ -288,10 +320,9 @@ def _evenly_spaced(first: int, last: int, most: int) -> npt.NDArray[np.int32]:
     return np.unique(np.linspace(first, last - 1, min(last - first, most)).round()).astype(np.int32)
 
 
-def _time_of_day(spec: ExperimentSpec) -> dict[str, Any]:
+def _time_of_day(federation: Federation, availability: Availability) -> dict[str, Any]:
     """Return at what time of day the clients' samples were created, and their daily windows, where these are known."""
     found: dict[str, Any] = {}
-    federation, availability = spec.federation, spec.availability
     if federation.second is not None:
         quarter = federation.second[federation.order] // (SECONDS_PER_DAY // QUARTERS)
         owner = np.repeat(np.arange(federation.num_clients), federation.sizes)

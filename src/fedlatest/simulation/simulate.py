@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.recorder import Result, RunRecorder
 from fedlatest.simulation.row_storage import ClientRows, RememberedType
 from fedlatest.simulation.sharded_engine import make_engine
+
+MAX_THREADS = 16  # that write run folders
+_T = TypeVar("_T")
 
 
 class Progress(NamedTuple):
@@ -223,8 +227,7 @@ def simulate_together(
     ]
     try:
         with clear_errors():
-            for recorder in recorders:
-                recorder.begin(resume=resume, force=force)
+            _for_each(recorders, lambda recorder: recorder.begin(resume=resume, force=force))
             unfinished = [recorder for recorder in recorders if recorder.result is None]
             if not unfinished and on_progress:
                 on_progress(Progress(specs[0].rounds, specs[0].rounds, [], None, engine.bytes_needed))
@@ -267,6 +270,19 @@ def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None, device
     return engine
 
 
+def _for_each(items: Sequence[_T], function: Callable[[_T], None]) -> None:
+    """Call a function that reads or writes folders for each item, in threads: they mostly wait for the disk.
+
+    With several processes the calls exchange messages, whose order must be the same everywhere: one after the other.
+    """
+    if len(items) == 1 or jax.process_count() > 1:
+        for item in items:
+            function(item)
+        return
+    with ThreadPoolExecutor(MAX_THREADS) as threads:
+        list(threads.map(function, items))
+
+
 def _rounds_done(recorder: RunRecorder) -> int:
     return recorder.rounds_done
 
@@ -303,9 +319,8 @@ class _BlockLoop:
                 self._checkpoint(states, block.last)
             if stopped:  # by the callback: nothing is lost
                 raise KeyboardInterrupt
-        params = self.engine.params(states)
-        for trials, recorder in self._active():
-            recorder.end_finished(_part(params, trials), self._seconds())
+        params, seconds = self.engine.params(states), self._seconds()
+        _for_each(self._active(), lambda active: active[1].end_finished(_part(params, active[0]), seconds))
 
     def _active(self) -> list[tuple[slice, RunRecorder]]:
         """Return the recorders without a result, with their trials."""
