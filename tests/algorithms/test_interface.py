@@ -27,6 +27,7 @@ from fedlatest.algorithms import (
     ALGORITHMS,
     amplified_fedavg,
     amplified_scaffold,
+    ca_fed,
     f3ast,
     fedau,
     fedawe,
@@ -35,6 +36,7 @@ from fedlatest.algorithms import (
     fedstale,
     fedvarp,
     fedyogi,
+    focus,
     inverse_probability,
     mifa,
     scaffold,
@@ -269,6 +271,12 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: amplified_scaffold(weighting="update"), "weighting='update': control variates"),
         (lambda: f3ast(smoothing=0.0), "smoothing=0.0"),
         (lambda: f3ast(weighting="update"), "weighting='update'"),
+        (lambda: ca_fed(bias=-1.0), "bias=-1.0: must be a finite number, 0 or larger"),
+        (lambda: ca_fed(tolerance=float("inf")), "tolerance=inf"),
+        (lambda: ca_fed(smoothing=0.0), "smoothing=0.0"),
+        (lambda: ca_fed(weighting="update"), "weighting='update': updates are weighted"),
+        (lambda: focus(weighting="update"), "weighting='update': the server sums gradients"),
+        (lambda: focus(server_step=0.0), "server_step=0.0"),
         (lambda: feddyn(alpha=0.0), "alpha=0.0"),
         (lambda: feddyn(weighting="update"), "weighting='update'"),
         (lambda: fednova(least_work=2.0), "least_work=2.0"),
@@ -422,10 +430,12 @@ def test_sums_of_remembered_integers_are_exact() -> None:
     assert result.metrics.rows[-1].average_error == pytest.approx(0, abs=1e-5)
 
 
-def test_amplified_scaffold_and_mifa_accept_a_learning_rate_of_0() -> None:
+def test_amplified_scaffold_mifa_and_focus_accept_a_learning_rate_of_0() -> None:
     """The first round moves nothing and leaves the remembered gradients at 0."""
     warm_up = optax.linear_schedule(0.0, 0.1, 10)
-    for algorithm, part in ((amplified_scaffold(amplify_every=2), "control"), (mifa(), "direction")):
+    for algorithm, part in (
+        (amplified_scaffold(amplify_every=2), "control"), (mifa(), "direction"), (focus(), "gradient")
+    ):  # fmt: skip
         state = final(algorithm, rounds=1, learning_rate=warm_up)
         assert np.abs(flat(state.clients.remembered[part])).max() == 0
 
