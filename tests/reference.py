@@ -219,6 +219,7 @@ class FedYogi(FedAvg):
 class FedLaAvg(FedAvg):
     empty_round: str = "step"
     fresh: str | float = "average"
+    average_over: str = "all"
 
     def begin(self) -> None:
         self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
@@ -230,7 +231,9 @@ class FedLaAvg(FedAvg):
         return sorted(available, key=lambda client: rank[client])[: self.cohort_size]
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
-        old = self.stored.mean(axis=0)
+        num_seen = sum(client in cohort or last >= 0 for client, last in enumerate(self.last))
+        divisor = max(num_seen, 1) if self.average_over == "seen" else self.num_clients
+        old = self.stored.sum(axis=0) / divisor
         differences = [update - self.stored[client] for client, update in updates.items()]
         for client, update in updates.items():
             self.stored[client] = update
@@ -238,7 +241,7 @@ class FedLaAvg(FedAvg):
             self.x = self.x + self.server_step * old
         if cohort:
             share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
-            weight = {"average": 1 / self.num_clients, "cohort": 1 / share}.get(str(self.fresh), self.fresh)
+            weight = {"average": 1 / divisor, "cohort": 1 / share}.get(str(self.fresh), self.fresh)
             self.x = self.x + self.server_step * (old + float(weight) * np.sum(differences, axis=0))
 
 

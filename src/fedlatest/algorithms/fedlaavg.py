@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, add, scale
+from fedlatest.algorithms.base import NEVER, Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, add, scale
 from fedlatest.algorithms.selection import oldest_first
 from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers, server_settings
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
@@ -24,6 +24,7 @@ def fedlaavg(
     weighting: Weighting = "loss",
     empty_round: Literal["step", "hold"] = "step",
     fresh: Fresh = "average",
+    average_over: Literal["all", "seen"] = "all",
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -48,6 +49,9 @@ def fedlaavg(
         fresh: a, the weight of this round's differences in the step: "average" is the paper's 1/N, "cohort" is 1/|B_r|
             (the step of FedVARP), and a number in (0, 1] is a itself, usually between the two. With
             "cohort", the mean difference of the cohort stands for that of all clients.
+        average_over: "all" divides the sum of the latest updates by N as in the paper; "seen" divides it by the number
+            of clients that have taken part so far, so that the first steps are as long as later ones. It is the same
+            once every client has taken part, and not available with weighting="update".
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
         server_step: The server's step size; 1 in the paper.
@@ -59,6 +63,13 @@ def fedlaavg(
     """
     if empty_round not in ("step", "hold"):
         raise ConfigError(f"empty_round={empty_round!r}: choose 'step' (the paper) or 'hold'")
+    if average_over not in ("all", "seen"):
+        raise ConfigError(f"average_over={average_over!r}: choose 'all' (the paper) or 'seen'")
+    if average_over == "seen" and weighting == "update":
+        raise ConfigError(
+            "average_over='seen': with weighting='update' the server does not know the weight of the clients seen so "
+            "far; choose weighting 'loss' or 'none'"
+        )
     own_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
     fresh_kind = "number" if own_numbers else fresh  # what `merge` captures: the number itself comes from the facts
     init_server, step = make_server_step(server_optimizer)
@@ -69,13 +80,14 @@ def fedlaavg(
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
-        divisor = facts.total_weight if weighting == "update" else facts.num_clients
+        everyone = facts.total_weight if weighting == "update" else facts.num_clients
+        divisor = jnp.maximum(_num_seen(facts), 1) if average_over == "seen" else everyone
         update = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
         if fresh_kind != "average":  # total / N + (a - 1/N) delta is total_old / N + a delta
             if fresh_kind == "cohort":
                 weight = 1.0 / jnp.where(sums.num > 0, sums.weight if weighting == "update" else sums.num, 1.0)
             else:
-                weight = facts.numbers["fresh"] * (facts.num_clients / divisor)
+                weight = facts.numbers["fresh"] * (facts.num_clients / everyone)
             update = add(update, sums.delta["update"], jnp.where(sums.num > 0, weight - 1.0 / divisor, 0.0))
         return step(server, update, moves, facts)
 
@@ -96,10 +108,17 @@ def fedlaavg(
             "weighting": weighting,
             "empty_round": empty_round,
             **({} if fresh == "average" else {"fresh": fresh}),
+            **({} if average_over == "all" else {"average_over": average_over}),
             **server_settings(server_optimizer, step_numbers),
         },
         numbers={**own_numbers, **step_numbers},
     )
+
+
+def _num_seen(facts: RoundFacts) -> jax.Array:
+    """Return the number of clients that have taken part, including this round."""
+    assert facts.cohort is not None
+    return jnp.sum((facts.last_round != NEVER).at[facts.cohort.clients].max(facts.cohort.mask))
 
 
 def _fresh_numbers(fresh: Fresh) -> dict[str, float]:
