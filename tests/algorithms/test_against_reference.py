@@ -25,6 +25,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedlaavg-cohort": ("fedlaavg", {"fresh": "cohort", "empty_round": "hold"}),
     "fedlaavg-number": ("fedlaavg", {"fresh": 0.25, "server_step": 0.5}),
     "fedlaavg-seen": ("fedlaavg", {"average_over": "seen"}),
+    "fedlaavg-wait": ("fedlaavg", {"wait_for": 0.8}),
     "fedlaavg_fresh": ("fedlaavg_fresh", {}),
     "fedlaavg_fresh-update": ("fedlaavg_fresh", {"weighting": "update"}),
     "fedavg": ("fedavg", {}),

@@ -25,6 +25,7 @@ def fedlaavg(
     empty_round: Literal["step", "hold"] = "step",
     fresh: Fresh = "average",
     average_over: Literal["all", "seen"] = "all",
+    wait_for: float = 0.0,
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -52,6 +53,7 @@ def fedlaavg(
         average_over: "all" divides the sum of the latest updates by N as in the paper; "seen" divides it by the number
             of clients that have taken part so far, so that the first steps are as long as later ones. It is the same
             once every client has taken part, and not available with weighting="update".
+        wait_for: The share of the clients that must have taken part before the server takes its first step, in [0, 1].
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
         server_step: The server's step size; 1 in the paper.
@@ -70,8 +72,12 @@ def fedlaavg(
             "average_over='seen': with weighting='update' the server does not know the weight of the clients seen so "
             "far; choose weighting 'loss' or 'none'"
         )
-    own_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
-    fresh_kind = "number" if own_numbers else fresh  # what `merge` captures: the number itself comes from the facts
+    if not 0 <= wait_for <= 1:
+        raise ConfigError(f"wait_for={wait_for!r}: must be a share of the clients, in [0, 1]")
+    waits = wait_for > 0
+    waiting = {"wait_for": wait_for} if waits else {}
+    fresh_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
+    fresh_kind = "number" if fresh_numbers else fresh  # what `merge` captures: the number itself comes from the facts
     init_server, step = make_server_step(server_optimizer)
 
     def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
@@ -80,6 +86,8 @@ def fedlaavg(
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
+        if waits:
+            moves = moves & (_num_seen(facts) / facts.num_clients >= facts.numbers["wait_for"])
         everyone = facts.total_weight if weighting == "update" else facts.num_clients
         divisor = jnp.maximum(_num_seen(facts), 1) if average_over == "seen" else everyone
         update = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
@@ -88,7 +96,7 @@ def fedlaavg(
                 weight = 1.0 / jnp.where(sums.num > 0, sums.weight if weighting == "update" else sums.num, 1.0)
             else:
                 weight = facts.numbers["fresh"] * (facts.num_clients / everyone)
-            update = add(update, sums.delta["update"], jnp.where(sums.num > 0, weight - 1.0 / divisor, 0.0))
+            update = add(update, sums.delta["update"], jnp.where(moves & (sums.num > 0), weight - 1.0 / divisor, 0.0))
         return step(server, update, moves, facts)
 
     return Algorithm(
@@ -109,9 +117,10 @@ def fedlaavg(
             "empty_round": empty_round,
             **({} if fresh == "average" else {"fresh": fresh}),
             **({} if average_over == "all" else {"average_over": average_over}),
+            **waiting,
             **server_settings(server_optimizer, step_numbers),
         },
-        numbers={**own_numbers, **step_numbers},
+        numbers={**fresh_numbers, **waiting, **step_numbers},
     )
 
 
