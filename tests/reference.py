@@ -221,6 +221,7 @@ class FedLaAvg(FedAvg):
     fresh: str | float = "average"
     average_over: str = "all"
     wait_for: float = 0.0
+    damping: float = 0.0
 
     def begin(self) -> None:
         self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
@@ -234,7 +235,8 @@ class FedLaAvg(FedAvg):
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         num_seen = sum(client in cohort or last >= 0 for client, last in enumerate(self.last))
         divisor = max(num_seen, 1) if self.average_over == "seen" else self.num_clients
-        old = self.stored.sum(axis=0) / divisor
+        ages = [round - last for client, last in enumerate(self.last) if last >= 0 and client not in cohort]
+        old = self.stored.sum(axis=0) / divisor * (np.mean(ages) ** -self.damping if ages else 1.0)
         differences = [update - self.stored[client] for client, update in updates.items()]
         for client, update in updates.items():
             self.stored[client] = update

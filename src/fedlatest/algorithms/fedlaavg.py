@@ -4,6 +4,7 @@ Yan et al., "Distributed Non-Convex Optimization with Sublinear Speedup under In
 Algorithm 2 (Algorithm 1 when there is one local step).
 """
 
+import math
 from typing import Any, Literal
 
 import jax
@@ -26,6 +27,7 @@ def fedlaavg(
     fresh: Fresh = "average",
     average_over: Literal["all", "seen"] = "all",
     wait_for: float = 0.0,
+    damping: float = 0.0,
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -54,6 +56,9 @@ def fedlaavg(
             of clients that have taken part so far, so that the first steps are as long as later ones. It is the same
             once every client has taken part, and not available with weighting="update".
         wait_for: The share of the clients that must have taken part before the server takes its first step, in [0, 1].
+        damping: Multiply u_old in the step by (mean age)^-damping, 0 or larger; the age is the number of rounds since a
+            client took part, and the mean is over the clients outside the cohort that have taken part before. A factor
+            per client is not possible: the server knows the sum of the remembered updates only.
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
         server_step: The server's step size; 1 in the paper.
@@ -74,6 +79,10 @@ def fedlaavg(
         )
     if not 0 <= wait_for <= 1:
         raise ConfigError(f"wait_for={wait_for!r}: must be a share of the clients, in [0, 1]")
+    if not (math.isfinite(damping) and damping >= 0):
+        raise ConfigError(f"damping={damping!r}: must be a finite number, 0 or larger")
+    damps = damping > 0
+    dampened = {"damping": damping} if damps else {}
     waits = wait_for > 0
     waiting = {"wait_for": wait_for} if waits else {}
     fresh_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
@@ -90,13 +99,16 @@ def fedlaavg(
             moves = moves & (_num_seen(facts) / facts.num_clients >= facts.numbers["wait_for"])
         everyone = facts.total_weight if weighting == "update" else facts.num_clients
         divisor = jnp.maximum(_num_seen(facts), 1) if average_over == "seen" else everyone
-        update = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
-        if fresh_kind != "average":  # total / N + (a - 1/N) delta is total_old / N + a delta
-            if fresh_kind == "cohort":
+        stale = (_mean_age(facts) ** -facts.numbers["damping"] if damps else 1.0) / divisor
+        update = scale(sums.total["update"], jnp.where(moves, stale, 0.0))
+        if fresh_kind != "average" or damps:  # d total / N + (a - d / N) delta is d total_old / N + a delta
+            if fresh_kind == "average":
+                weight = 1.0 / divisor
+            elif fresh_kind == "cohort":
                 weight = 1.0 / jnp.where(sums.num > 0, sums.weight if weighting == "update" else sums.num, 1.0)
             else:
                 weight = facts.numbers["fresh"] * (facts.num_clients / everyone)
-            update = add(update, sums.delta["update"], jnp.where(moves & (sums.num > 0), weight - 1.0 / divisor, 0.0))
+            update = add(update, sums.delta["update"], jnp.where(moves & (sums.num > 0), weight - stale, 0.0))
         return step(server, update, moves, facts)
 
     return Algorithm(
@@ -118,9 +130,10 @@ def fedlaavg(
             **({} if fresh == "average" else {"fresh": fresh}),
             **({} if average_over == "all" else {"average_over": average_over}),
             **waiting,
+            **dampened,
             **server_settings(server_optimizer, step_numbers),
         },
-        numbers={**fresh_numbers, **waiting, **step_numbers},
+        numbers={**fresh_numbers, **waiting, **dampened, **step_numbers},
     )
 
 
@@ -128,6 +141,14 @@ def _num_seen(facts: RoundFacts) -> jax.Array:
     """Return the number of clients that have taken part, including this round."""
     assert facts.cohort is not None
     return jnp.sum((facts.last_round != NEVER).at[facts.cohort.clients].max(facts.cohort.mask))
+
+
+def _mean_age(facts: RoundFacts) -> jax.Array:
+    """Return the mean number of rounds since the clients outside the cohort took part; 1 if there are none."""
+    assert facts.cohort is not None
+    absent = (facts.last_round != NEVER).at[facts.cohort.clients].min(~facts.cohort.mask)
+    ages = jnp.where(absent, facts.round - facts.last_round, 0).astype(jnp.float32)
+    return jnp.where(jnp.any(absent), jnp.sum(ages) / jnp.maximum(jnp.sum(absent), 1), 1.0)
 
 
 def _fresh_numbers(fresh: Fresh) -> dict[str, float]:
