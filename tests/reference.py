@@ -4,6 +4,7 @@ It restates the hash, the shuffle, the selection rules and every algorithm, for 
 class is one algorithm and follows its update rule literally, round by round.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -218,6 +219,9 @@ class FedYogi(FedAvg):
 class FedLaAvg(FedAvg):
     empty_round: str = "step"
     fresh: str | float = "average"
+    average_over: str = "all"
+    wait_for: float = 0.0
+    damping: float = 0.0
 
     def begin(self) -> None:
         self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
@@ -229,15 +233,20 @@ class FedLaAvg(FedAvg):
         return sorted(available, key=lambda client: rank[client])[: self.cohort_size]
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
-        old = self.stored.mean(axis=0)
+        num_seen = sum(client in cohort or last >= 0 for client, last in enumerate(self.last))
+        divisor = max(num_seen, 1) if self.average_over == "seen" else self.num_clients
+        ages = [round - last for client, last in enumerate(self.last) if last >= 0 and client not in cohort]
+        old = self.stored.sum(axis=0) / divisor * (np.mean(ages) ** -self.damping if ages else 1.0)
         differences = [update - self.stored[client] for client, update in updates.items()]
         for client, update in updates.items():
             self.stored[client] = update
+        if num_seen < self.wait_for * self.num_clients:
+            return
         if not cohort and self.empty_round == "step":
             self.x = self.x + self.server_step * old
         if cohort:
             share = sum(self.weight(client) for client in cohort) if self.weighting == "update" else len(cohort)
-            weight = {"average": 1 / self.num_clients, "cohort": 1 / share}.get(str(self.fresh), self.fresh)
+            weight = {"average": 1 / divisor, "cohort": 1 / share}.get(str(self.fresh), self.fresh)
             self.x = self.x + self.server_step * (old + float(weight) * np.sum(differences, axis=0))
 
 
@@ -324,6 +333,89 @@ class F3AST(FedAvg):
             self.rates[client] = (1 - self.smoothing) * self.rates[client] + self.smoothing * (client in cohort)
         for client, update in updates.items():
             self.x = self.x + self.server_step * update / (self.rates[client] * self.num_clients)
+
+
+@dataclass
+class CAFed(FedAvg):
+    """Keeps the whole history of every client, and computes its frequencies anew in every round."""
+
+    bias: float = 1.0
+    tolerance: float = 0.0
+    smoothing: float = 1.0
+
+    def begin(self) -> None:
+        self.history: list[list[bool]] = [[] for _ in range(self.num_clients)]
+        self.excess: dict[int, float] = {}  # l_i
+        self.excluded: set[int] = set()
+
+    def select(self, round: int) -> list[int]:
+        for client, is_on in enumerate(self.available(round)):
+            self.history[client].append(bool(is_on))
+        on = [client for client in range(self.num_clients) if self.history[client][-1]]
+        ids = [int(number) for number in self.federation.ids]
+        draw = {c: -(bits(self.seed, SELECTION, ids[c], round) >> 2) for c in on}
+        return sorted(on, key=lambda client: (client in self.excluded, draw[client]))[: self.cohort_size]
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        training = [client for client in cohort if client not in self.excluded]
+        willing = [c for c in range(self.num_clients) if self.history[c][-1] and c not in self.excluded]
+        for client in training:
+            weight = len(willing) / len(training) / np.mean(self.history[client])
+            self.x = self.x + self.server_step * weight * updates[client] / self.num_clients
+        for client, update in updates.items():
+            share = self.weight(client) if self.weighting == "loss" else 1.0
+            excess = float(np.sum(update**2)) / (self.steps * self.rate) ** 2 / share
+            old = self.excess.get(client, excess)
+            self.excess[client] = (1 - self.smoothing) * old + self.smoothing * excess
+        self.excluded = self.to_exclude() if self.excess else set()
+
+    def to_exclude(self) -> set[int]:
+        mean = float(np.mean(list(self.excess.values())))
+        losses = [self.excess.get(client, mean) for client in range(self.num_clients)]
+        included = set(range(self.num_clients))
+
+        def error(clients: set[int]) -> float:
+            variation = 1 - len(clients) / self.num_clients
+            return sum(losses[c] for c in clients) / len(clients) + self.bias * max(losses) * variation**2
+
+        ids = self.federation.ids
+        by_correlation = sorted(included, key=lambda c: (-abs(self.correlation(self.history[c])), ids[c]))
+        by_rate = sorted(included, key=lambda c: (sum(self.history[c]), ids[c]))
+        for client in by_correlation + by_rate:
+            fewer = included - {client}
+            if client in included and fewer and error(included) - error(fewer) >= self.tolerance:
+                included = fewer
+        return set(range(self.num_clients)) - included
+
+    def correlation(self, history: list[bool]) -> float:
+        after_on = [new for old, new in itertools.pairwise(history) if old]
+        after_off = [not new for old, new in itertools.pairwise(history) if not old]
+        return float(np.mean(after_on) + np.mean(after_off) - 1) if after_on and after_off else 0.0
+
+
+@dataclass
+class Focus(FedAvg):
+    def begin(self) -> None:
+        self.previous = np.zeros((self.num_clients, *self.x.shape))  # g_i
+        self.tracked = np.zeros_like(self.x)  # y
+
+    def train(self, client: int, round: int) -> Floats:
+        """y_i: the change of the client's gradient since it last took part."""
+        local, change = self.x.copy(), np.zeros_like(self.x)
+        scale = self.weight(client) if self.weighting == "loss" else 1.0
+        for rows in batches(self.federation, client, round=round, seed=self.seed, steps=self.steps, size=self.batch):
+            local = local - self.rate * change
+            features = self.federation.features[rows].astype(np.float64)
+            new = scale * gradient(local, features, self.federation.labels[rows])
+            change = change + new - self.previous[client]
+            self.previous[client] = new
+        return change
+
+    def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
+        for change in updates.values():
+            self.tracked = self.tracked + change
+        if cohort:
+            self.x = self.x - self.server_step * self.rate * self.tracked / self.num_clients
 
 
 @dataclass
@@ -501,6 +593,8 @@ REFERENCES: dict[str, type[FedAvg]] = {
     "inverse_probability": InverseProbability,
     "fedstale": FedStale,
     "f3ast": F3AST,
+    "ca_fed": CAFed,
+    "focus": Focus,
     "naive": Naive,
     "flexible": Flexible,
     "scaffold": Scaffold,

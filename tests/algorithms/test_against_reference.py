@@ -14,7 +14,7 @@ from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.rounds import average_error
 from tests.problems import MODEL, coins, days, flat, small_federation
-from tests.reference import F3AST, REFERENCES, FedAvg, FedLaAvg, FedStale, FedVARP, Scaffold
+from tests.reference import F3AST, REFERENCES, CAFed, FedAvg, FedLaAvg, FedStale, FedVARP, Focus, Scaffold
 
 ROUNDS = 12
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywords, which are also the reference's
@@ -24,6 +24,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedlaavg-hold": ("fedlaavg", {"empty_round": "hold"}),
     "fedlaavg-cohort": ("fedlaavg", {"fresh": "cohort", "empty_round": "hold"}),
     "fedlaavg-number": ("fedlaavg", {"fresh": 0.25, "server_step": 0.5}),
+    "fedlaavg-seen": ("fedlaavg", {"average_over": "seen"}),
+    "fedlaavg-wait": ("fedlaavg", {"wait_for": 0.8}),
+    "fedlaavg-damping": ("fedlaavg", {"damping": 0.7}),
+    "fedlaavg-options": (
+        "fedlaavg",
+        {"damping": 0.5, "average_over": "seen", "wait_for": 0.4, "fresh": 0.3, "weighting": "none"},
+    ),
     "fedlaavg_fresh": ("fedlaavg_fresh", {}),
     "fedlaavg_fresh-update": ("fedlaavg_fresh", {"weighting": "update"}),
     "fedavg": ("fedavg", {}),
@@ -48,6 +55,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedstale-cohort": ("fedstale", {"rates": "cohort", "beta": 0.8, "server_step": 0.5}),
     "f3ast": ("f3ast", {}),
     "f3ast-fast": ("f3ast", {"smoothing": 0.3, "server_step": 0.5, "weighting": "none"}),
+    "ca_fed": ("ca_fed", {}),
+    "ca_fed-smooth": ("ca_fed", {"bias": 0.5, "smoothing": 0.3, "tolerance": 0.01, "weighting": "none"}),
+    "focus": ("focus", {}),
+    "focus-step": ("focus", {"server_step": 3.0, "weighting": "none"}),
     "naive": ("naive", {"server_step": 0.5}),
     "flexible": ("flexible", {}),
     "flexible-part": ("flexible", {"least_work": 0.3, "server_step": 0.5}),
@@ -123,6 +134,10 @@ def test_equals_reference(case: str, pattern: str) -> None:
         np.testing.assert_allclose(flat(state.clients.remembered["update"]), reference.stored, rtol=2e-5, atol=2e-6)
     if isinstance(reference, F3AST):
         np.testing.assert_allclose(state.server.rates, reference.rates, rtol=2e-5)
+    if isinstance(reference, CAFed):
+        assert set(np.flatnonzero(state.server.excluded)) == reference.excluded
+    if isinstance(reference, Focus):
+        np.testing.assert_allclose(flat(state.total["gradient"]), reference.tracked, rtol=1e-4, atol=2e-5)
     if isinstance(reference, Scaffold):
         np.testing.assert_allclose(flat(state.clients.remembered["control"]), reference.own, rtol=2e-5, atol=1e-5)
 

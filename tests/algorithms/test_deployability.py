@@ -27,6 +27,8 @@ CAN_BE_DEPLOYED = {
     "fedsgd": False,
     "fedprox": False,
     "f3ast": False,
+    "ca_fed": False,
+    "focus": False,
     "naive": False,
     "flexible": False,
     "sequential": False,

@@ -31,6 +31,7 @@ from fedlatest.algorithms import (
     ALGORITHMS,
     amplified_fedavg,
     amplified_scaffold,
+    ca_fed,
     f3ast,
     fedau,
     fedawe,
@@ -40,10 +41,12 @@ from fedlatest.algorithms import (
     fedstale,
     fedvarp,
     fedyogi,
+    focus,
     inverse_probability,
     mifa,
     scaffold,
 )
+from fedlatest.algorithms.ca_fed import exclude
 from fedlatest.availability import Availability
 from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import State
@@ -110,6 +113,7 @@ def test_fresh_weight_of_1_over_n_is_fedlaavg() -> None:
         (inverse_probability(server_step=0.2), inverse_probability(server_step=0.3)),
         (feddyn(alpha=0.2), feddyn(alpha=0.3)),
         (f3ast(smoothing=0.2), f3ast(smoothing=0.3)),
+        (ca_fed(bias=0.2), ca_fed(bias=0.3)),
         (amplified_scaffold(amplify_every=2), amplified_scaffold(amplify_every=3)),
         (fedyogi(server_step=0.2), fedyogi(server_step=0.3)),
     ],
@@ -140,6 +144,57 @@ def test_with_all_clients_it_is_fedavg(algorithm: Algorithm) -> None:
     """K = N and always available: every remembered update is replaced, and every participation rate is 1."""
     everyone = always(8)
     same(final(algorithm, everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+def test_ca_fed_without_exclusions_is_inverse_probability() -> None:
+    """K = N, and the bias is too expensive for any exclusion; pi_i is the counted participation rate."""
+    ours = final(ca_fed(bias=1e9), COINS, cohort_size=8)
+    same(ours, final(inverse_probability(), COINS, cohort_size=8))
+    assert not ours.server.excluded.any()
+    everyone = always(8)
+    same(final(ca_fed(bias=1e9), everyone, cohort_size=8), final(fedavg(), everyone, cohort_size=8))
+
+
+@pytest.mark.parametrize(("correlation", "dropped"), [([0.1, 0.5, 0.0, 0.9], 1), ([-0.3, 0.2, 0.0, 0.9], 0)])
+def test_ca_fed_excludes_the_most_correlated_client_first(correlation: list[float], dropped: int) -> None:
+    """l = (2, 2, 1, 1), N = 4, bias = 1: J = 1.5 for all clients, 4/3 + 2/16 = 1.458 without client 0 or 1, 1 + 2/4 =
+    1.5 without both, 5/3 + 2/16 = 1.79 without client 3. So client 3 stays, and one of 0 and 1 is excluded: the one
+    with the higher |lambda_i|."""
+    excess = jnp.array([2.0, 2.0, 1.0, 1.0])
+    excluded = exclude(excess, jnp.array(correlation), jnp.arange(4), jnp.arange(4), bias=1.0, tolerance=0.0)
+    assert np.flatnonzero(excluded).tolist() == [dropped]
+    kept = exclude(excess, jnp.array(correlation), jnp.arange(4), jnp.arange(4), bias=1.0, tolerance=0.05)
+    assert not kept.any()
+
+
+def test_ca_fed_then_excludes_the_least_available_clients() -> None:
+    """As above without correlations, so that ids decide first; then the second pass, by availability, continues.
+
+    l = (1, 4, 2, 4): in the order of ids 0 stays (J = 2.75, without it 3.58), 1 leaves (2.58), 2 stays and 3 leaves
+    (1.5 + 4/4 = 2.5). By availability 2 is next: without it J = 1 + 4 (9/16) = 3.25, so it stays.
+    """
+    excess, none = jnp.array([1.0, 4.0, 2.0, 4.0]), jnp.zeros(4)
+    excluded = exclude(excess, none, jnp.array([3, 2, 1, 0]), jnp.arange(4), bias=1.0, tolerance=0.0)
+    assert np.flatnonzero(excluded).tolist() == [1, 3]
+    alone = exclude(excess, none, jnp.array([3, 2, 1, 0]), jnp.arange(4), bias=0.0, tolerance=0.0)
+    assert np.flatnonzero(~alone).tolist() == [0]
+
+
+def test_focus_with_one_local_step_is_mifa() -> None:
+    """y_i is the new gradient minus the old one, both at the server's model. Somebody is available in every round."""
+    same(final(focus(), DAYS, steps=1), final(mifa(), DAYS, steps=1))
+
+
+def test_focus_with_all_clients_and_one_local_step_is_gradient_descent() -> None:
+    everyone = always(8)
+    ours = final(focus(), everyone, cohort_size=8, steps=1)
+    same(ours, final(fedsgd(), everyone, cohort_size=8))
+
+
+def test_focus_with_more_local_steps_differs() -> None:
+    """The identities above would also hold if local steps did nothing."""
+    one, many = (final(focus(), DAYS, steps=steps) for steps in (1, 4))
+    assert np.abs(flat(one.server.params) - flat(many.server.params)).max() > 1e-3
 
 
 def test_f3ast_selects_the_clients_with_the_lowest_rates() -> None:

@@ -27,6 +27,7 @@ from fedlatest.algorithms import (
     ALGORITHMS,
     amplified_fedavg,
     amplified_scaffold,
+    ca_fed,
     f3ast,
     fedau,
     fedawe,
@@ -35,6 +36,7 @@ from fedlatest.algorithms import (
     fedstale,
     fedvarp,
     fedyogi,
+    focus,
     inverse_probability,
     mifa,
     scaffold,
@@ -269,6 +271,12 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: amplified_scaffold(weighting="update"), "weighting='update': control variates"),
         (lambda: f3ast(smoothing=0.0), "smoothing=0.0"),
         (lambda: f3ast(weighting="update"), "weighting='update'"),
+        (lambda: ca_fed(bias=-1.0), "bias=-1.0: must be a finite number, 0 or larger"),
+        (lambda: ca_fed(tolerance=float("inf")), "tolerance=inf"),
+        (lambda: ca_fed(smoothing=0.0), "smoothing=0.0"),
+        (lambda: ca_fed(weighting="update"), "weighting='update': updates are weighted"),
+        (lambda: focus(weighting="update"), "weighting='update': the server sums gradients"),
+        (lambda: focus(server_step=0.0), "server_step=0.0"),
         (lambda: feddyn(alpha=0.0), "alpha=0.0"),
         (lambda: feddyn(weighting="update"), "weighting='update'"),
         (lambda: fednova(least_work=2.0), "least_work=2.0"),
@@ -281,6 +289,10 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: inverse_probability(rates=UNKNOWN), "rates='unknown': choose one of counts, known"),
         (lambda: inverse_probability(weighting="update"), "weighting='update'"),
         (lambda: fedlaavg(fresh=UNKNOWN), r"fresh='unknown': choose 'average' \(1/N, the paper\), 'cohort'"),
+        (lambda: fedlaavg(average_over=UNKNOWN), "average_over='unknown': choose 'all'"),
+        (lambda: fedlaavg(average_over="seen", weighting="update"), "average_over='seen': with weighting='update'"),
+        (lambda: fedlaavg(wait_for=1.5), "wait_for=1.5: must be a share of the clients"),
+        (lambda: fedlaavg(damping=-1.0), "damping=-1.0: must be a finite number"),
         (lambda: fedlaavg(fresh=0.0), r"fresh=0.0: choose .* or a number in \(0, 1\]"),
         (lambda: fedlaavg(fresh=float("nan")), "fresh=nan"),
         (lambda: fedlaavg(fresh=True), "fresh=True"),
@@ -422,10 +434,12 @@ def test_sums_of_remembered_integers_are_exact() -> None:
     assert result.metrics.rows[-1].average_error == pytest.approx(0, abs=1e-5)
 
 
-def test_amplified_scaffold_and_mifa_accept_a_learning_rate_of_0() -> None:
+def test_amplified_scaffold_mifa_and_focus_accept_a_learning_rate_of_0() -> None:
     """The first round moves nothing and leaves the remembered gradients at 0."""
     warm_up = optax.linear_schedule(0.0, 0.1, 10)
-    for algorithm, part in ((amplified_scaffold(amplify_every=2), "control"), (mifa(), "direction")):
+    for algorithm, part in (
+        (amplified_scaffold(amplify_every=2), "control"), (mifa(), "direction"), (focus(), "gradient")
+    ):  # fmt: skip
         state = final(algorithm, rounds=1, learning_rate=warm_up)
         assert np.abs(flat(state.clients.remembered[part])).max() == 0
 

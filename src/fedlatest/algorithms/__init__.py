@@ -9,6 +9,7 @@ from inspect import isfunction
 from fedlatest.algorithms.amplified_fedavg import amplified_fedavg as amplified_fedavg
 from fedlatest.algorithms.amplified_scaffold import amplified_scaffold as amplified_scaffold
 from fedlatest.algorithms.base import Algorithm as Algorithm
+from fedlatest.algorithms.ca_fed import ca_fed as ca_fed
 from fedlatest.algorithms.f3ast import f3ast as f3ast
 from fedlatest.algorithms.fedadam import fedadam as fedadam
 from fedlatest.algorithms.fedau import fedau as fedau
@@ -24,6 +25,7 @@ from fedlatest.algorithms.fedstale import fedstale as fedstale
 from fedlatest.algorithms.fedvarp import fedvarp as fedvarp
 from fedlatest.algorithms.fedyogi import fedyogi as fedyogi
 from fedlatest.algorithms.flexible import flexible as flexible
+from fedlatest.algorithms.focus import focus as focus
 from fedlatest.algorithms.inverse_probability import inverse_probability as inverse_probability
 from fedlatest.algorithms.mifa import mifa as mifa
 from fedlatest.algorithms.naive import naive as naive

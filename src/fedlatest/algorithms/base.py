@@ -56,6 +56,7 @@ class RoundFacts(NamedTuple):
     learning_rate: Any = None  # of this round; None in a deployment, where clients choose it
     num_steps: Any = None  # None in a deployment
     rates: jax.Array | None = None  # [N] participation rates, where the user gives them
+    available: jax.Array | None = None  # [N] in `brief` and `merge`; None in a deployment
     cohort: Cohort | None = None  # in `merge`
 
 

@@ -4,13 +4,14 @@ Yan et al., "Distributed Non-Convex Optimization with Sublinear Speedup under In
 Algorithm 2 (Algorithm 1 when there is one local step).
 """
 
+import math
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, add, scale
+from fedlatest.algorithms.base import NEVER, Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, add, scale
 from fedlatest.algorithms.selection import oldest_first
 from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers, server_settings
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
@@ -24,6 +25,9 @@ def fedlaavg(
     weighting: Weighting = "loss",
     empty_round: Literal["step", "hold"] = "step",
     fresh: Fresh = "average",
+    average_over: Literal["all", "seen"] = "all",
+    wait_for: float = 0.0,
+    damping: float = 0.0,
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -48,6 +52,13 @@ def fedlaavg(
         fresh: a, the weight of this round's differences in the step: "average" is the paper's 1/N, "cohort" is 1/|B_r|
             (the step of FedVARP), and a number in (0, 1] is a itself, usually between the two. With
             "cohort", the mean difference of the cohort stands for that of all clients.
+        average_over: "all" divides the sum of the latest updates by N as in the paper; "seen" divides it by the number
+            of clients that have taken part so far, so that the first steps are as long as later ones. It is the same
+            once every client has taken part, and not available with weighting="update".
+        wait_for: The share of the clients that must have taken part before the server takes its first step, in [0, 1].
+        damping: Multiply u_old in the step by (mean age)^-damping, 0 or larger; the age is the number of rounds since a
+            client took part, and the mean is over the clients outside the cohort that have taken part before. A factor
+            per client is not possible: the server knows the sum of the remembered updates only.
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
         server_step: The server's step size; 1 in the paper.
@@ -59,8 +70,23 @@ def fedlaavg(
     """
     if empty_round not in ("step", "hold"):
         raise ConfigError(f"empty_round={empty_round!r}: choose 'step' (the paper) or 'hold'")
-    own_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
-    fresh_kind = "number" if own_numbers else fresh  # what `merge` captures: the number itself comes from the facts
+    if average_over not in ("all", "seen"):
+        raise ConfigError(f"average_over={average_over!r}: choose 'all' (the paper) or 'seen'")
+    if average_over == "seen" and weighting == "update":
+        raise ConfigError(
+            "average_over='seen': with weighting='update' the server does not know the weight of the clients seen so "
+            "far; choose weighting 'loss' or 'none'"
+        )
+    if not 0 <= wait_for <= 1:
+        raise ConfigError(f"wait_for={wait_for!r}: must be a share of the clients, in [0, 1]")
+    if not (math.isfinite(damping) and damping >= 0):
+        raise ConfigError(f"damping={damping!r}: must be a finite number, 0 or larger")
+    damps = damping > 0
+    dampened = {"damping": damping} if damps else {}
+    waits = wait_for > 0
+    waiting = {"wait_for": wait_for} if waits else {}
+    fresh_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
+    fresh_kind = "number" if fresh_numbers else fresh  # what `merge` captures: the number itself comes from the facts
     init_server, step = make_server_step(server_optimizer)
 
     def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
@@ -69,14 +95,20 @@ def fedlaavg(
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
-        divisor = facts.total_weight if weighting == "update" else facts.num_clients
-        update = scale(sums.total["update"], jnp.where(moves, 1.0 / divisor, 0.0))
-        if fresh_kind != "average":  # total / N + (a - 1/N) delta is total_old / N + a delta
-            if fresh_kind == "cohort":
+        if waits:
+            moves = moves & (_num_seen(facts) / facts.num_clients >= facts.numbers["wait_for"])
+        everyone = facts.total_weight if weighting == "update" else facts.num_clients
+        divisor = jnp.maximum(_num_seen(facts), 1) if average_over == "seen" else everyone
+        stale = (_mean_age(facts) ** -facts.numbers["damping"] if damps else 1.0) / divisor
+        update = scale(sums.total["update"], jnp.where(moves, stale, 0.0))
+        if fresh_kind != "average" or damps:  # d total / N + (a - d / N) delta is d total_old / N + a delta
+            if fresh_kind == "average":
+                weight = 1.0 / divisor
+            elif fresh_kind == "cohort":
                 weight = 1.0 / jnp.where(sums.num > 0, sums.weight if weighting == "update" else sums.num, 1.0)
             else:
-                weight = facts.numbers["fresh"] * (facts.num_clients / divisor)
-            update = add(update, sums.delta["update"], jnp.where(sums.num > 0, weight - 1.0 / divisor, 0.0))
+                weight = facts.numbers["fresh"] * (facts.num_clients / everyone)
+            update = add(update, sums.delta["update"], jnp.where(moves & (sums.num > 0), weight - stale, 0.0))
         return step(server, update, moves, facts)
 
     return Algorithm(
@@ -96,10 +128,27 @@ def fedlaavg(
             "weighting": weighting,
             "empty_round": empty_round,
             **({} if fresh == "average" else {"fresh": fresh}),
+            **({} if average_over == "all" else {"average_over": average_over}),
+            **waiting,
+            **dampened,
             **server_settings(server_optimizer, step_numbers),
         },
-        numbers={**own_numbers, **step_numbers},
+        numbers={**fresh_numbers, **waiting, **dampened, **step_numbers},
     )
+
+
+def _num_seen(facts: RoundFacts) -> jax.Array:
+    """Return the number of clients that have taken part, including this round."""
+    assert facts.cohort is not None
+    return jnp.sum((facts.last_round != NEVER).at[facts.cohort.clients].max(facts.cohort.mask))
+
+
+def _mean_age(facts: RoundFacts) -> jax.Array:
+    """Return the mean number of rounds since the clients outside the cohort took part; 1 if there are none."""
+    assert facts.cohort is not None
+    absent = (facts.last_round != NEVER).at[facts.cohort.clients].min(~facts.cohort.mask)
+    ages = jnp.where(absent, facts.round - facts.last_round, 0).astype(jnp.float32)
+    return jnp.where(jnp.any(absent), jnp.sum(ages) / jnp.maximum(jnp.sum(absent), 1), 1.0)
 
 
 def _fresh_numbers(fresh: Fresh) -> dict[str, float]:

@@ -111,7 +111,8 @@ def finish_round(
     If the program's storage is off the device, `state.clients` holds the rows [K, ...] of the cohort alone.
     """
     algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
-    (available, cohort), facts = selection, _round_facts(program, data, trial, state)
+    available, cohort = selection
+    facts = _round_facts(program, data, trial, state)._replace(available=available)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
     slots, rows = find_rows(program.storage, state.slots, cohort)
     whole = Chunk(cohort, rows)
