@@ -1,6 +1,7 @@
 """Availability models: which clients are available in round r.
 
-Holds repeating patterns, random models, recorded traces, compositions of models, and a registry of named models. May
+Holds repeating patterns, random models, recorded traces and importers of published ones, compositions of models, and a
+registry of named models. May
 import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest`, `fedlatest.files`, `fedlatest.paths` and
 `fedlatest.errors`.
 """

@@ -30,6 +30,14 @@ class Interval(NamedTuple):
     end: float
 
 
+class RecordedDevices(NamedTuple):
+    """The intervals of devices 0 .. num_devices - 1, some of which may have none, and messages for the user."""
+
+    intervals: list[Interval]
+    num_devices: int
+    notes: tuple[str, ...] = ()
+
+
 def read_trace(path: Path | str) -> list[Interval]:
     """Read the intervals of a file with the columns client, start, end.
 
