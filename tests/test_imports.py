@@ -15,7 +15,7 @@ ROOT = Path(fedlatest.__file__).parent
 COPIED = "template"  # an app that is copied, not imported
 ALLOWED = {  # package or top-level module: what it may import, besides errors and version
     "algorithms": {"identity", "streams"},
-    "availability": {"data", "digest", "streams"},
+    "availability": {"data", "digest", "files", "paths", "streams"},
     "cli": {
         "availability", "deployment", "experiments", "flower", "ledger", "machine", "report", "reproduction", "runs",
         "simulation", "theory",

@@ -59,6 +59,10 @@ MODELS: dict[str, Callable[[], Availability]] = {
     "label_rates": lambda: label_rates([0, 1, 2, 2, 0, 1], [1.0, 0.0, 0.4]),
     "trace": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS),
     "trace that wraps": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS, wrap=True),
+    "trace with copies": lambda: trace(
+        INTERVALS, num_clients=NUM_CLIENTS, devices="sample", day_length=35, drop_absent=True, seed=1, wrap=True
+    ),
+    "trace with copies, once": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS, devices="repeat", day_length=10),
     "lifetime": lambda: lifetime([0, 10, 30, 70, 0, 0], departure=[2**31 - 1, 2**31 - 1, 50, 90, 0, MILLION]),
     "both": lambda: both(bernoulli(RATES), diurnal(HALF, period=4)),
     "either": lambda: either(lifetime([0, 5, 9, 2, 0, 50], departure=20), bernoulli(RATES)),
@@ -86,6 +90,10 @@ AT_A_MILLION = {
     "label_rates": "10??10",
     "trace": "000000",  # it ended in round 70
     "trace that wraps": "000100",  # 10**6 mod 70 = 50, the first round of 50-70
+    # Clients are the devices 0, 1, 3, 4, and 4 and 0 shifted by 35 rounds. 10**6 mod 70 = 50, the first round of device
+    # 3; for the shifted ones it is round 85 mod 70 = 15, in 8-40 of device 4.
+    "trace with copies": "001010",
+    "trace with copies, once": "000000",
     "lifetime": "110000",  # client 5 departs in this round
     "both": "10?000",
     "either": "10????",  # all lifetimes have ended, only the random draws are left

@@ -1,7 +1,9 @@
 """Availability models: which clients are available in round r.
 
-Holds repeating patterns, random models, recorded traces, compositions of models, and a registry of named models. May
-import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest` and `fedlatest.errors`.
+Holds repeating patterns, random models, recorded traces and importers of published ones, compositions of models, and a
+registry of named models. May
+import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest`, `fedlatest.files`, `fedlatest.paths` and
+`fedlatest.errors`.
 """
 
 from fedlatest.availability.base import Assumption, Availability
@@ -17,7 +19,8 @@ from fedlatest.availability.stochastic import (
     sine,
     staircase,
 )
-from fedlatest.availability.trace import Interval, read_trace, trace, write_trace
+from fedlatest.availability.trace import trace
+from fedlatest.availability.trace_files import Interval, read_trace, write_trace
 
 __all__ = [
     "AVAILABILITY",

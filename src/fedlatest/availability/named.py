@@ -5,7 +5,6 @@ and the first line of its docstring is what `fedlatest list` prints.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from fedlatest.availability import composition, patterns, stochastic
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
 from fedlatest.availability.client_info import LEAVING, ClientInfo, check_share
+from fedlatest.availability.trace_files import find_trace, read_trace
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.errors import ConfigError, DataError
@@ -199,12 +199,32 @@ def _departures(
     return present & composition.lifetime(np.zeros(clients.num_clients, int), departure=end)
 
 
-def _trace(clients: ClientInfo, *, trace: str, wrap: bool = False, round_length: float = 1.0) -> Availability:
-    """Recorded intervals of a CSV file (client,start,end); a round lasts `round_length` of its time units."""
-    intervals = traces.read_trace(Path(trace))
+def _trace(
+    clients: ClientInfo,
+    *,
+    trace: str,
+    wrap: bool = False,
+    round_length: float = 1.0,
+    devices: Literal["exact", "repeat", "sample"] = "exact",
+    day_length: float = SECONDS_PER_DAY,
+    drop_absent: bool = False,
+) -> Availability:
+    """Recorded intervals of a file (client,start,end); a round lasts `round_length` of its time units."""
+    if devices == "exact":
+        _refuse_changed({"day_length": (day_length, SECONDS_PER_DAY)}, "devices=exact")
+    intervals = read_trace(find_trace(trace))
     if not intervals:
         raise DataError(f"trace={trace}: contains no interval")
-    return traces.trace(intervals, num_clients=clients.num_clients, wrap=wrap, round_length=round_length)
+    return traces.trace(
+        intervals,
+        num_clients=clients.num_clients,
+        wrap=wrap,
+        round_length=round_length,
+        devices=devices,
+        day_length=day_length,
+        drop_absent=drop_absent,
+        seed=clients.seed,
+    )
 
 
 def _client_rates(

@@ -1,138 +1,124 @@
-"""Recorded availability: intervals per client, read from and written to CSV files."""
+"""Recorded availability: a model that replays intervals, for the recorded devices or for copies of them.
 
-import csv
+Axes: [N] clients, [D] devices of the trace, [M] intervals.
+"""
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
 
-from fedlatest.availability.base import Availability, Deterministic
+from fedlatest.availability.base import MAX_ROUNDS, Availability, Deterministic
 from fedlatest.availability.intervals import Positions, RoundIntervals
+from fedlatest.availability.trace_files import Interval
+from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError, DataError
 
-COLUMNS = ("client", "start", "end")
 MAX_ROUND = 2**31 - 2  # round arithmetic is int32
-
-
-class Interval(NamedTuple):
-    """A client is available from `start` (included) to `end` (excluded)."""
-
-    client: int
-    start: float
-    end: float
+NEARLY_A_DAY = 0.9  # a last day that was recorded at least for this share counts as a day
+Devices = Literal["exact", "repeat", "sample"]
 
 
 def trace(
-    intervals: Sequence[Interval], *, num_clients: int, wrap: bool = False, round_length: float = 1.0
+    intervals: Sequence[Interval],
+    *,
+    num_clients: int,
+    wrap: bool = False,
+    round_length: float = 1.0,
+    devices: Devices = "exact",
+    day_length: float = SECONDS_PER_DAY,
+    drop_absent: bool = False,
+    seed: int = 0,
 ) -> Availability:
     """Return a model that replays intervals: client i is available in round r if an interval contains r * round_length.
 
+    With `devices="repeat"` or "sample", the clients are copies of the recorded devices 0 .. D - 1, for any number of
+    clients. Client i is a copy of device i mod D, or, with "sample", of a random device; both use every device once
+    before they use one twice. The first copy of a device is the device itself. Later copies are shifted in time by a
+    random number of whole days, each by another one until all are used, so that the time of day is kept. For this, the
+    trace is cut to whole days and shifted cyclically.
+
     Args:
         intervals: Intervals in any order; those of one client may touch or overlap.
-        num_clients: Number of clients, N; intervals refer to clients 0 .. N - 1.
-        wrap: Whether to repeat the trace after its last end.
+        num_clients: Number of clients, N; with `devices="exact"`, intervals refer to clients 0 .. N - 1.
+        wrap: Whether to repeat the trace after its last end, or after its whole days.
         round_length: Length of a round in the time unit of the intervals.
+        devices: Whether clients are exactly the recorded devices, or copies of them.
+        day_length: Length of a day in the time unit of the intervals; used by "repeat" and "sample".
+        drop_absent: Remove devices that are available in no round, and renumber the others.
+        seed: Seed of the shifts and of the order of the devices.
 
     Raises:
-        ConfigError: `round_length` is not positive, or too short or too long for the trace.
+        ConfigError: `round_length` or `day_length` is not positive, or too short or too long for the trace.
         DataError: There is no interval, or an interval is invalid.
 
     >>> trace([Interval(0, 1, 3), Interval(1, 0, 2)], num_clients=2).table(4).astype(int).tolist()
     [[0, 1], [1, 1], [1, 0], [0, 0]]
+    >>> evenings = [Interval(0, 1, 2), Interval(0, 3, 4)]  # the second half of two days of two rounds each
+    >>> trace([*evenings, Interval(1, 0, 1)], num_clients=4, devices="repeat", day_length=2).table(4).T.astype(int)
+    array([[0, 1, 0, 1],
+           [1, 0, 0, 0],
+           [0, 1, 0, 1],
+           [0, 0, 1, 0]])
     """
-    if not (math.isfinite(round_length) and round_length > 0):
-        raise ConfigError(f"round_length={round_length}: must be a finite number above 0")
+    for name, length in (("round_length", round_length), ("day_length", day_length)):
+        if not (math.isfinite(length) and length > 0):
+            raise ConfigError(f"{name}={length}: must be a finite number above 0")
+    if devices not in ("exact", "repeat", "sample"):
+        raise ConfigError(f"devices={devices}: choose one of exact, repeat, sample")
     if len(intervals) == 0:
         raise DataError("the trace contains no interval")
     flat = np.fromiter(chain.from_iterable(intervals), np.float64, 3 * len(intervals))  # faster than np.array
     clients, start_times, end_times = flat.reshape(-1, 3).T
-    in_range, ordered = (clients >= 0) & (clients < num_clients), (start_times >= 0) & (start_times < end_times)
+    most = num_clients if devices == "exact" and not drop_absent else np.inf
+    in_range, ordered = (clients >= 0) & (clients < most), (start_times >= 0) & (start_times < end_times)
     if not (valid := in_range & ordered & np.isfinite(end_times)).all():
         index = int(np.argmin(valid))
         client, start, end = intervals[index]
         if not in_range[index]:
             raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {num_clients - 1}")
         raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
-    last = end_times.max()
-    if last / round_length > MAX_ROUND:
-        raise ConfigError(
-            f"round_length={round_length}: the trace lasts more than {MAX_ROUND} rounds; use longer rounds"
-        )
+    last, num_days = float(end_times.max()), 0
+    if devices != "exact":
+        num_days = math.floor(last / day_length + 1 - NEARLY_A_DAY)
+        if num_days < 1:
+            raise ConfigError(
+                f"day_length={day_length}: the trace lasts only {last:g}, less than a day; "
+                f"set day_length in the trace's time unit, or use devices=exact"
+            )
+        last = num_days * day_length
+        end_times = np.minimum(end_times, last)  # intervals after the last whole day become empty
+    longest = MAX_ROUND if devices == "exact" else MAX_ROUNDS
+    if last / round_length > longest:
+        raise ConfigError(f"round_length={round_length}: the trace lasts more than {longest} rounds; use longer rounds")
+    length = math.ceil(last / round_length)
     starts, ends = (np.ceil(times / round_length).astype(np.int64) for times in (start_times, end_times))
     merged = _merge_overlaps(clients.astype(np.int64), starts, ends)
     if merged.clients.size == 0:
         raise ConfigError(f"round_length={round_length}: no interval of the trace contains a round; use shorter rounds")
-    most = int(np.bincount(merged.clients).max())
-    return Trace(
-        offsets=jnp.asarray(np.searchsorted(merged.clients, np.arange(num_clients + 1)), jnp.int32),
-        starts=jnp.asarray(merged.starts, jnp.int32),
-        ends=jnp.asarray(merged.ends, jnp.int32),
-        length=jnp.int32(math.ceil(last / round_length) if wrap else MAX_ROUND),
-        num_halvings=math.ceil(math.log2(most + 1)) + 1,
+    num_devices = int(clients.max()) + 1
+    if drop_absent:
+        present, numbers = np.unique(merged.clients, return_inverse=True)
+        merged, num_devices = merged._replace(clients=numbers.astype(np.int64)), present.size
+        if devices == "exact" and num_devices > num_clients:
+            raise DataError(f"the trace has {num_devices} devices, but the federation has {num_clients} clients")
+    if devices == "exact":
+        return _device_trace(merged, num_clients, length if wrap else MAX_ROUND)
+    device, shift = _copies(num_clients, num_devices, num_days, shuffled=devices == "sample", seed=seed)
+    return CopiedTrace(
+        _device_trace(merged, num_devices, length),
+        jnp.asarray(device, jnp.int32),
+        jnp.asarray(np.round(shift * (day_length / round_length)) % length, jnp.int32),
+        jnp.int32(MAX_ROUND if wrap else length),
     )
-
-
-def read_trace(path: Path | str) -> list[Interval]:
-    """Read the intervals of a CSV file with the columns client, start, end.
-
-    If all clients are whole numbers, they are positions. Otherwise they are names, numbered in the order of their first
-    appearance.
-    """
-    path = Path(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # some spreadsheets write a byte order mark
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"trace={path}: cannot be read as text ({error})") from error
-    if not rows or tuple(name.strip().lower() for name in rows[0]) != COLUMNS:
-        raise DataError(f"trace={path}: the first line must be {','.join(COLUMNS)}")
-    parsed = [_parse_row(path, number, row) for number, row in enumerate(rows[1:], start=2) if row]
-    names = list(dict.fromkeys(name for name, _, _ in parsed))
-    by_position = all(name.isdecimal() for name in names)
-    number = {name: int(name) if by_position else index for index, name in enumerate(names)}
-    return [Interval(number[name], start, end) for name, start, end in parsed]
-
-
-def write_trace(path: Path | str, availability: Availability, *, horizon: int, seed: int = 0) -> None:
-    """Write the availability in rounds 0 .. horizon - 1 as a trace for `read_trace`.
-
-    Args:
-        path: The CSV file to write.
-        availability: The model to record.
-        horizon: Number of rounds.
-        seed: Seed of the model's random draws.
-    """
-    write_table(path, availability.table(horizon, seed))
-
-
-def write_table(path: Path | str, available: npt.NDArray[np.bool_], *, moments: Sequence[float] | None = None) -> None:
-    """Write a table of availability as a trace for `read_trace`.
-
-    Args:
-        path: The CSV file to write.
-        available: bool[rounds, N].
-        moments: [rounds + 1] times; round r lasts from moments[r] to moments[r + 1]. By default 0, 1, 2, ...
-    """
-    edges = np.diff(available.T.astype(np.int8), axis=1, prepend=0, append=0)
-    times = list(range(len(available) + 1) if moments is None else moments)
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for client, edge in enumerate(edges):
-            starts, ends = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1)
-            writer.writerows(
-                (client, times[start], times[end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-            )
 
 
 @register_dataclass
@@ -154,15 +140,22 @@ class Trace(Deterministic):
     def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
         """Return the clients with an interval that contains the round, found by binary search over the starts."""
         del seed
-        round = jnp.asarray(round) % self.length
+        return self._search(self.offsets[:-1], self.offsets[1:], jnp.asarray(round) % self.length)
+
+    def available_devices(self, devices: jax.Array, rounds: jax.Array) -> jax.Array:
+        """Return bool[N]: whether devices[i] is available in rounds[i]."""
+        return self._search(self.offsets[devices], self.offsets[devices + 1], rounds % self.length)
+
+    def _search(self, first: jax.Array, end: jax.Array, round: jax.Array) -> jax.Array:
+        """Return whether one of the intervals first .. end - 1 contains the round."""
         # Invariant, where the positions exist: starts[low] <= round < starts[high].
-        low, high = self.offsets[:-1] - 1, self.offsets[1:]
+        low, high = first - 1, end
         for _ in range(self.num_halvings):
             middle = (low + high) // 2
             begun = self.starts[jnp.maximum(middle, 0)] <= round
             inside = middle > low
             low, high = jnp.where(inside & begun, middle, low), jnp.where(inside & ~begun, middle, high)
-        return (low >= self.offsets[:-1]) & (round < self.ends[jnp.maximum(low, 0)])
+        return (low >= first) & (round < self.ends[jnp.maximum(low, 0)])
 
     def subset(self, clients: Values) -> Availability:
         """Return the model of the clients at some positions."""
@@ -185,25 +178,80 @@ class Trace(Deterministic):
         return RoundIntervals(clients, starts, ends, int(self.length))
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+@register_dataclass
+@dataclass(frozen=True)
+class CopiedTrace(Deterministic):
+    """Clients that are copies of recorded devices, each started at a later round of the trace. Created by `trace`."""
+
+    recorded: Trace  # of the devices, repeated
+    device: jax.Array  # int32[N]
+    shift: jax.Array  # int32[N] the round of the trace in which the client starts
+    end: jax.Array  # the round after which no client is available
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients, N."""
+        return self.device.shape[0]
+
+    def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+        """Return the clients whose device is available in the round shifted by the client's own number of rounds."""
+        del seed
+        round = jnp.asarray(round)
+        shifted = round % self.recorded.length + self.shift  # below 2 * length, at most 2**31
+        return self.recorded.available_devices(self.device, shifted) & (round < self.end)
+
+    def subset(self, clients: Values) -> Availability:
+        """Return the model of the clients at some positions."""
+        chosen = np.asarray(clients)
+        return replace(self, device=self.device[chosen], shift=self.shift[chosen])
+
+    def intervals(self) -> RoundIntervals:
+        """Return the intervals of each client's device, shifted; those that include the start are divided there."""
+        length, wraps = int(self.recorded.length), int(self.end) == MAX_ROUND
+        copied = self.recorded.subset(np.asarray(self.device)).intervals()
+        assert copied is not None, "a trace has intervals"
+        clients, starts, ends, _ = copied
+        shift = np.asarray(self.shift, np.int64)[clients]
+        clients = np.tile(clients, 2)
+        starts = np.maximum(np.r_[starts - shift, starts - shift + length], 0)
+        ends = np.minimum(np.r_[ends - shift, ends - shift + length], length)
+        kept = np.flatnonzero(starts < ends)
+        kept = kept[np.lexsort((starts[kept], clients[kept]))]
+        return RoundIntervals(clients[kept], starts[kept], ends[kept], length if wraps else None)
 
 
-def _parse_row(path: Path, number: int, row: list[str]) -> tuple[str, float, float]:
-    try:
-        name, start, end = (cell.strip() for cell in row)
-        times = float(start), float(end)
-    except ValueError:
-        raise DataError(f"trace={path}, line {number}: expected client,start,end but found {','.join(row)!r}") from None
-    if not name or (_is_number(name) and not name.isdecimal()):
-        raise DataError(f"trace={path}, line {number}: client {name!r} is neither a position (0, 1, ...) nor a name")
-    if not (math.isfinite(times[1]) and 0 <= times[0] < times[1]):
-        raise DataError(f"trace={path}, line {number}: an interval needs 0 <= start < end, not {start} .. {end}")
-    return name, *times
+def _device_trace(merged: RoundIntervals, num_devices: int, length: int) -> Trace:
+    return Trace(
+        offsets=jnp.asarray(np.searchsorted(merged.clients, np.arange(num_devices + 1)), jnp.int32),
+        starts=jnp.asarray(merged.starts, jnp.int32),
+        ends=jnp.asarray(merged.ends, jnp.int32),
+        length=jnp.int32(length),
+        num_halvings=math.ceil(math.log2(int(np.bincount(merged.clients).max()) + 1)) + 1,
+    )
+
+
+def _copies(
+    num_clients: int, num_devices: int, num_days: int, *, shuffled: bool, seed: int
+) -> tuple[Positions, Positions]:
+    """Return [N] the device of each client, and by how many days the client is shifted.
+
+    Args:
+        num_clients: N.
+        num_devices: D.
+        num_days: Days of the trace.
+        shuffled: Whether the devices are in a new random order every D clients.
+        seed: Seed of the orders and shifts.
+    """
+    generator = np.random.default_rng(seed)
+    copies = -(-num_clients // num_devices)
+    devices = np.tile(np.arange(num_devices), (copies, 1))
+    if shuffled:
+        devices = generator.permuted(devices, axis=1)
+    days = np.tile(np.arange(1, num_days), (num_devices, 1))
+    shifts = np.c_[np.zeros((num_devices, 1), int), generator.permuted(days, axis=1)]  # [D, days], 0 first
+    client = np.arange(num_clients)
+    device = devices.reshape(-1)[:num_clients]
+    return device, shifts[device, (client // num_devices) % num_days]
 
 
 def _merge_overlaps(clients: Positions, starts: Positions, ends: Positions) -> RoundIntervals:

@@ -4,7 +4,18 @@ May import every other package. Modules here import what a command needs when it
 starts without JAX, Flower and matplotlib.
 """
 
-from fedlatest.cli import advise, arena, deploy, explain, job, report, reproduce, run, sweep  # noqa: F401  (they add commands)
+from fedlatest.cli import (  # noqa: F401  (each adds its commands)
+    advise,
+    arena,
+    convert_trace,
+    deploy,
+    explain,
+    job,
+    report,
+    reproduce,
+    run,
+    sweep,
+)
 from fedlatest.cli.app import main
 
 __all__ = ["main"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.availability.trace import write_table
+from fedlatest.availability.trace_files import write_table
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.database import Database
 
@@ -27,7 +27,7 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
 
     Args:
         ledger: The ledger file of the job.
-        path: The CSV file to write.
+        path: The file to write: CSV, or another format of `fedlatest.read_trace`.
         seconds: Write times in seconds since the start of the first round, instead of rounds.
 
     Returns:
@@ -44,10 +44,8 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
         database.close()
     if not available.any():
         raise LedgerError(f"{ledger}: no client has been available in any round yet")
-    try:
-        write_table(path, available, moments=_round_boundaries(closed) if seconds else None)
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be written ({error.strerror})") from error
+    moments = _round_boundaries(closed) if seconds else None
+    write_table(path, available, moments=moments, error=LedgerError)
     return available.shape[1]
 
 

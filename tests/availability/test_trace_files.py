@@ -1,0 +1,124 @@
+"""Traces in gzipped CSV and Parquet files, and where a named trace is found."""
+
+import builtins
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlatest import DataError, Interval, MissingExtraError, diurnal, read_trace, write_trace
+from fedlatest.availability import AVAILABILITY, ClientInfo
+from fedlatest.availability.trace_files import find_trace, write_intervals
+
+INTERVALS = [Interval(0, 0.5, 2), Interval(3, 1, 4), Interval(0, 7, 8.25)]
+
+
+@pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz", "trace.parquet"])
+def test_every_format_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_intervals(path, INTERVALS)
+    assert read_trace(path) == INTERVALS
+    assert [file.name for file in tmp_path.iterdir()] == [name], "no draft is left"
+    model = diurnal([True, False], period=2)
+    write_trace(path, model, horizon=5)
+    assert read_trace(path) == [Interval(0, 0, 2), Interval(0, 4, 5), Interval(1, 2, 4)]
+
+
+def test_a_gzipped_file_is_plain_csv(tmp_path: Path) -> None:
+    write_intervals(tmp_path / "a.csv.gz", INTERVALS)
+    text = gzip.decompress((tmp_path / "a.csv.gz").read_bytes()).decode()
+    assert text == "client,start,end\n0,0.5,2\n3,1,4\n0,7,8.25\n"
+    write_intervals(tmp_path / "b.csv.gz", INTERVALS)
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+
+
+@pytest.mark.parametrize("damage", [slice(0, -9), slice(0, 15), slice(5, None)], ids=["end", "most", "start"])
+def test_a_damaged_gzipped_file_is_named(tmp_path: Path, damage: slice) -> None:
+    path = tmp_path / "trace.csv.gz"
+    write_intervals(path, INTERVALS)
+    path.write_bytes(path.read_bytes()[damage])
+    with pytest.raises(DataError, match="^" + re.escape(f"trace={path}: cannot be read")):
+        read_trace(path)
+
+
+def write_parquet(path: Path, **columns: list[Any]) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def test_parquet_with_names_and_further_columns(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    write_parquet(path, end=[1, 2, 4], model=["x", "y", "x"], start=[0.0, 1.5, 3.0], client=["zoe", "ann", "zoe"])
+    assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1.5, 2), Interval(0, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"client": [0], "start": [0]}, ": has no column end; a trace needs client, start, end"),
+        ({"client": [0, 1], "start": [0, 5], "end": [1, 5]}, ", row 2: an interval needs 0 <= start < end, not 5 .. 5"),
+        ({"client": [0, None], "start": [0, 5], "end": [1, 6]}, ", row 2: client '' is neither a position"),
+        ({"client": [0.5], "start": [0], "end": [1]}, ", row 1: client '0.5' is neither a position"),
+        ({"client": [0], "start": [None], "end": [1]}, ", row 1: expected client,start,end but found '0,,1'"),
+    ],
+)
+def test_invalid_parquet_is_named(tmp_path: Path, columns: dict[str, list[Any]], message: str) -> None:
+    path = tmp_path / "trace.parquet"
+    write_parquet(path, **columns)
+    with pytest.raises(DataError, match="^" + re.escape(f"trace={path}{message}")):
+        read_trace(path)
+
+
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    for content in (None, b"", b"client,start,end\n0,0,1\n"):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(DataError, match="^" + re.escape(f"trace={path}: cannot be read as Parquet")):
+            read_trace(path)
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_pyarrow(name: str, *arguments: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return original(name, *arguments)
+
+    original = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    path = tmp_path / "trace.parquet"
+    path.touch()
+    message = re.escape(f"{path}: Parquet needs an extra; install it with pip install 'fedlatest[parquet]'")
+    with pytest.raises(MissingExtraError, match=message):
+        read_trace(path)
+    with pytest.raises(MissingExtraError, match=message):
+        write_intervals(path, INTERVALS)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "trace.csv"
+    with pytest.raises(DataError, match=re.escape(f"{path}: could not be written")):
+        write_intervals(path, INTERVALS)
+
+
+def test_where_a_trace_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the current folder first, then in FEDLATEST_DATA/traces; absolute paths are not looked for elsewhere."""
+    (tmp_path / "data" / "traces").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv("FEDLATEST_DATA", raising=False)
+    with pytest.raises(DataError, match=r"^trace=a\.csv: cannot be read, no such file; .* if FEDLATEST_DATA=FOLDER"):
+        find_trace("a.csv")
+    monkeypatch.setenv("FEDLATEST_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataError, match=r"^trace=a\.csv: cannot be read, no such file here or in .*traces$"):
+        find_trace("a.csv")
+    write_intervals(tmp_path / "data" / "traces" / "a.csv", [Interval(0, 0, 1)])
+    clients = ClientInfo(np.array([0, 1]), 2, seed=0)
+    assert AVAILABILITY["trace"](clients, trace="a.csv").table(2).tolist() == [[True, False], [False, False]]
+    write_intervals("a.csv", [Interval(1, 1, 2)])
+    assert AVAILABILITY["trace"](clients, trace="a.csv").table(2).tolist() == [[False, False], [False, True]]
+    assert find_trace(str(tmp_path / "b.csv")) == tmp_path / "b.csv"
