@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         dirichlet,
         generated_tweets,
         iid,
+        load_cifar10,
         load_digits,
         load_mnist,
         load_sentiment140,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
         ProcessError,
         RunFolderError,
     )
-    from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
+    from fedlatest.models import Loss, Model, cnn, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
     from fedlatest.runs import RunFolder
     from fedlatest.simulation import Progress, Result, TrainedModel, load_model, simulate
 
@@ -131,6 +132,7 @@ __all__ = [
     "both",
     "by_client",
     "by_label",
+    "cnn",
     "dirichlet",
     "diurnal",
     "either",
@@ -146,6 +148,7 @@ __all__ = [
     "iid",
     "label_rates",
     "lifetime",
+    "load_cifar10",
     "load_digits",
     "load_mnist",
     "load_model",

@@ -1,7 +1,7 @@
 """Keys of an experiment: their names, types and defaults, and how `--set KEY=VALUE` overrides them.
 
 An experiment has the common keys below and the keyword arguments of the algorithm, availability model, partition and
-model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp and lstm.
+model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp, cnn and lstm.
 """
 
 import difflib
