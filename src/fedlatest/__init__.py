@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from fedlatest.models import Loss, Model, cnn, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
     from fedlatest.runs import RunFolder
-    from fedlatest.simulation import Progress, Result, TrainedModel, load_model, simulate
+    from fedlatest.simulation import Progress, Result, TrainedModel, crop_flip, inverse_sqrt, load_model, simulate
 
 # In the order in which names are looked up: packages without JAX first.
 _PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "models", "simulation", "theory")
@@ -133,6 +133,7 @@ __all__ = [
     "by_client",
     "by_label",
     "cnn",
+    "crop_flip",
     "dirichlet",
     "diurnal",
     "either",
@@ -146,6 +147,7 @@ __all__ = [
     "flexible",
     "generated_tweets",
     "iid",
+    "inverse_sqrt",
     "label_rates",
     "lifetime",
     "load_cifar10",
