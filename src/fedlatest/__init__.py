@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         dirichlet,
         generated_tweets,
         iid,
+        load_cifar10,
         load_digits,
         load_mnist,
         load_sentiment140,
@@ -76,9 +77,9 @@ if TYPE_CHECKING:
         ProcessError,
         RunFolderError,
     )
-    from fedlatest.models import Loss, Model, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
+    from fedlatest.models import Loss, Model, cnn, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
     from fedlatest.runs import RunFolder
-    from fedlatest.simulation import Progress, Result, TrainedModel, load_model, simulate
+    from fedlatest.simulation import Progress, Result, TrainedModel, crop_flip, inverse_sqrt, load_model, simulate
 
 # In the order in which names are looked up: packages without JAX first.
 _PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "models", "simulation", "theory")
@@ -133,6 +134,8 @@ __all__ = [
     "both",
     "by_client",
     "by_label",
+    "cnn",
+    "crop_flip",
     "dirichlet",
     "diurnal",
     "either",
@@ -147,8 +150,10 @@ __all__ = [
     "generated_tweets",
     "iid",
     "interleaved_sine",
+    "inverse_sqrt",
     "label_rates",
     "lifetime",
+    "load_cifar10",
     "load_digits",
     "load_mnist",
     "load_model",

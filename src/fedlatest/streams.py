@@ -4,7 +4,7 @@ The result of a run therefore does not depend on chunking, resuming, vectorisati
 arrays and under `jit` and `vmap`; a draw costs a few integer operations.
 """
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 PERMUTATION_ROUNDS = 24
 
 
+@unique
 class Purpose(IntEnum):
     """The purpose of a random stream; streams of different purposes are independent."""
 
@@ -23,6 +24,7 @@ class Purpose(IntEnum):
     BRIDGE = 5
     COMPOSITION = 6
     WORK = 7
+    AUGMENTATION = 8
 
 
 def bits(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:

@@ -45,7 +45,9 @@ def list_all() -> None:
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="quickstart, mnist, tweets or sentiment140; see `fedlatest list`.")],
+    recipe: Annotated[
+        str, typer.Argument(help="quickstart, mnist, cifar10, tweets or sentiment140; see `fedlatest list`.")
+    ],
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(help="Run this one seed (default 0).")] = None,

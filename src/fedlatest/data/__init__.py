@@ -3,6 +3,7 @@
 May import `fedlatest.files`, `fedlatest.paths`, `fedlatest.digest` and `fedlatest.errors`.
 """
 
+from fedlatest.data.cifar10 import load_cifar10
 from fedlatest.data.digits import load_digits
 from fedlatest.data.features import Sentences, Words
 from fedlatest.data.federation import Federation, Samples
@@ -36,6 +37,7 @@ __all__ = [
     "dirichlet",
     "generated_tweets",
     "iid",
+    "load_cifar10",
     "load_digits",
     "load_mnist",
     "load_sentiment140",

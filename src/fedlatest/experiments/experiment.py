@@ -21,8 +21,10 @@ from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
 from fedlatest.models import Loss, Model, sigmoid_cross_entropy, softmax_cross_entropy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
+from fedlatest.simulation.augmentation import named_augmentation
 from fedlatest.simulation.experiment_spec import cohort_size
 from fedlatest.simulation.row_storage import ClientRows
+from fedlatest.simulation.schedules import named_schedule
 
 Data = Samples | TweetSet
 KEPT_SPECS = 4096
@@ -147,6 +149,8 @@ class Experiment:
             num_local_steps=values["local_steps"],
             batch_size=values["batch_size"],
             learning_rate=values["learning_rate"],
+            schedule=named_schedule(values.get("schedule"), values.get("schedule_rounds")),
+            augmentation=named_augmentation(values.get("augmentation")),
             loss=built.loss,
             rounds=values["rounds"],
             evaluate_every=values["evaluate_every"],

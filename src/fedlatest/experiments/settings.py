@@ -1,7 +1,7 @@
 """Keys of an experiment: their names, types and defaults, and how `--set KEY=VALUE` overrides them.
 
 An experiment has the common keys below and the keyword arguments of the algorithm, availability model, partition and
-model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp and lstm.
+model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp, cnn and lstm.
 """
 
 import difflib
@@ -15,7 +15,9 @@ from fedlatest.availability import AVAILABILITY
 from fedlatest.data import PARTITIONS, split_accounts
 from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
+from fedlatest.simulation.augmentation import AugmentationName
 from fedlatest.simulation.row_storage import RememberedType
+from fedlatest.simulation.schedules import ScheduleName
 
 Factory = Callable[..., Any]
 COMPONENTS: dict[str, Mapping[str, Factory]] = {
@@ -35,7 +37,12 @@ COMMON: dict[str, type] = {
     "partition_seed": int,
 }
 # Common keys that a recipe need not give; an experiment without one has no value for it.
-OPTIONAL: dict[str, Any] = {"remembered_dtype": RememberedType}
+OPTIONAL: dict[str, Any] = {
+    "remembered_dtype": RememberedType,
+    "schedule": ScheduleName,
+    "schedule_rounds": float,
+    "augmentation": AugmentationName,
+}
 # Arguments of factories that the code passes; a user cannot set them.
 _PASSED_BY_CODE = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}

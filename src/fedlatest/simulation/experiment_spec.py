@@ -1,6 +1,6 @@
 """ExperimentSpec: one algorithm in one setting, with everything needed to simulate it."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -23,14 +23,15 @@ from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.models.shapes import parameter_shapes
 from fedlatest.runs.run_folder import package_versions
+from fedlatest.simulation.augmentation import Augmentation, check_augmentation
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
 from fedlatest.simulation.memory_needs import client_training_bytes
 from fedlatest.simulation.program import Program, Trial, initial_client
 from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, RowStorage, check_storage, row_types
+from fedlatest.simulation.schedules import Schedule
 
-Schedule = Callable[[jax.Array], Any]
 ScalarOrSchedule = float | Schedule
 CACHE_BYTES = 160_000  # models trained at once on a CPU should fit the cache of a core
 NATIVE_BYTES = 2**23  # models that a kernel returns at once should fit the cache that cores share
@@ -57,6 +58,8 @@ class ExperimentSpec:
     num_local_steps: int = 10
     batch_size: int = 5
     learning_rate: ScalarOrSchedule = 0.01
+    schedule: Schedule | None = None
+    augmentation: Augmentation | None = None
     client_optimizer: optax.GradientTransformation | None = None
     rates: npt.ArrayLike | None = None
     loss: Loss = softmax_cross_entropy
@@ -122,7 +125,8 @@ class ExperimentSpec:
             num_steps=spec.num_local_steps,
             batch_size=spec.batch_size,
             clients_at_once=min(slots_per_device, at_once),
-            schedule=self.learning_rate if callable(self.learning_rate) else None,
+            schedule=self.learning_rate if callable(self.learning_rate) else self.schedule,
+            augmentation=self.augmentation,
             client_optimizer=self.client_optimizer,
             native_training=native,
             branches=jax.default_backend() == "cpu",
@@ -214,6 +218,8 @@ class ExperimentSpec:
                 "num_local_steps": spec.num_local_steps,
                 "batch_size": spec.batch_size,
                 "learning_rate": describe(rate) if callable(rate) else rate,
+                **({} if self.schedule is None else {"schedule": describe(self.schedule)}),
+                **({} if self.augmentation is None else {"augmentation": describe(self.augmentation)}),
                 **({} if optimizer is None else {"client_optimizer": describe(optimizer)}),
                 **({} if self.rates is None else {"rates": describe(np.asarray(self.rates, np.float32))}),
                 **({} if dtype is None else {"remembered_dtype": dtype}),
@@ -261,6 +267,10 @@ def _check(spec: ExperimentSpec) -> None:
             raise ConfigError(f"{name}={getattr(spec, name)}: must be at least 1")
     if not callable(rate) and not (np.isfinite(rate) and rate > 0):
         raise ConfigError(f"learning_rate={rate}: must be a finite number above 0, or a schedule")
+    if callable(rate) and spec.schedule is not None:
+        raise ConfigError(
+            "schedule: learning_rate is a schedule already; give a number and a schedule, or one schedule"
+        )
     if len(seeds) == 0 or len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds={tuple(seeds)}: give at least one seed, each once")
     if not all(0 <= seed < 2**32 for seed in seeds):
@@ -269,6 +279,8 @@ def _check(spec: ExperimentSpec) -> None:
         check_transformation("client_optimizer", spec.client_optimizer)
         if "plain_sgd" in spec.algorithm.requires:
             raise ConfigError(f"client_optimizer: {spec.algorithm.name} requires plain local SGD; leave it out")
+    if spec.augmentation is not None:
+        check_augmentation(spec.augmentation, _one_sample(spec.federation))
     _check_rates(spec, num_clients)
     check_storage(spec.client_rows, spec.remembered_dtype)
 
@@ -281,6 +293,12 @@ def _check_rates(spec: ExperimentSpec, num_clients: int) -> None:
     rates = np.asarray(spec.rates, float)
     if rates.shape != (num_clients,) or not ((rates > 0) & (rates <= 1)).all():
         raise ConfigError(f"rates: give {num_clients} participation rates in (0, 1], one per client")
+
+
+def _one_sample(federation: Federation) -> Any:
+    """Return the shapes of a batch of one sample, as a model takes it."""
+    row = jax.tree.map(lambda leaf: leaf[:1], federation.features)
+    return jax.eval_shape(expand, row, federation.table)
 
 
 def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
@@ -308,6 +326,8 @@ def _native_training(spec: ExperimentSpec) -> NativeTraining | None:
     """Return how kernels train the model, if they can do so with this spec's algorithm, loss and samples."""
     native = kernels_of(spec.model)
     if native is None or spec.client_optimizer is not None or spec.algorithm.pooled or spec.loss != native.loss:
+        return None
+    if spec.augmentation is not None:
         return None
     if spec.federation.labels.ndim != 1 or not np.issubdtype(spec.federation.labels.dtype, np.integer):
         return None

@@ -28,6 +28,7 @@ from fedlatest.algorithms.base import (
 )
 from fedlatest.errors import ConfigError
 from fedlatest.models.native_training import LocalSteps, NativeTraining, Samples
+from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.client_rows import (
     add_rows,
     as_stored,
@@ -76,6 +77,7 @@ def train_locally(
     facts: ClientFacts,
     optimizer: optax.GradientTransformation | None = None,
     native: NativeTraining | None = None,
+    augmentation: Augmentation | None = None,
 ) -> Params:
     """Return the model of one client after its local steps.
 
@@ -92,6 +94,7 @@ def train_locally(
         facts: What the client knows in this round; `facts.learning_rate` is the step size.
         optimizer: An optax transformation without learning rate and sign.
         native: How kernels train the model, if they can do so with this algorithm, loss and optimizer.
+        augmentation: Random changes of the samples of a batch, if any; not applied by kernels.
     """
     start = broadcast.params if algorithm.start is None else algorithm.start(broadcast, client)
     _check_start(algorithm, start, broadcast.params)
@@ -104,7 +107,12 @@ def train_locally(
     def step(carry: tuple[Params, Any], at: tuple[jax.Array, jax.Array]) -> tuple[tuple[Params, Any], None]:
         (local, state), (number, batch) = carry, at
         features, labels = jax.tree.map(lambda leaf: leaf[batch], (data.features, data.labels))
-        gradient = jax.grad(loss)(local, expand(features, data.table), labels)
+        expanded = expand(features, data.table)
+        if augmentation is not None:
+            positions = jnp.arange(batch.shape[0], dtype=jnp.int32)
+            draws = bits(facts.seed, Purpose.AUGMENTATION, facts.id, facts.round, number, positions)
+            expanded = augmentation(expanded, draws)
+        gradient = jax.grad(loss)(local, expanded, labels)
         descent = direction(gradient, local, facts._replace(step=number))
         if optimizer is not None:
             descent = jax.tree.map(lambda d, x: d.astype(x.dtype), descent, local)
@@ -219,7 +227,7 @@ def train_cohort(
         client_facts = _client_facts(facts, data, part.position(slot), brief)
         local = train_locally(
             algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
-            program.client_optimizer, program.native_training,
+            program.client_optimizer, program.native_training, program.augmentation,
         )  # fmt: skip
         return plain.contribution(local) if plain else upload(broadcast, local, own, client_facts)
 

@@ -17,6 +17,7 @@ from fedlatest.algorithms.base import NEVER, Algorithm, ClientState, Cohort, Par
 from fedlatest.availability import Availability
 from fedlatest.identity import ByValue
 from fedlatest.models.native_training import NativeTraining
+from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.client_rows import make_rows, strongly_typed
 from fedlatest.simulation.row_storage import (
     ALL_ROWS,
@@ -27,6 +28,7 @@ from fedlatest.simulation.row_storage import (
     no_slots,
     row_types,
 )
+from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharding import clients_per_device
 
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
@@ -43,8 +45,10 @@ class Program:
     num_steps: int
     batch_size: int
     clients_at_once: int
-    schedule: Callable[[jax.Array], Any] | None = None
+    schedule: Schedule | None = None
     """round -> factor of the trial's learning rate."""
+    augmentation: Augmentation | None = None
+    """Random changes of the samples in local training."""
     client_optimizer: optax.GradientTransformation | None = None
     native_training: NativeTraining | None = None
     branches: bool = True
@@ -63,7 +67,7 @@ class Program:
         sizes = (
             self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
         )  # fmt: skip
-        functions = (self.loss, self.schedule, self.client_optimizer, self.native_training)
+        functions = (self.loss, self.schedule, self.augmentation, self.client_optimizer, self.native_training)
         return ByValue((code, sizes, functions, self.storage))
 
     def __eq__(self, other: object) -> bool:

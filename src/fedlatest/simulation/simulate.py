@@ -18,6 +18,7 @@ from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.tensorboard import Tensorboard
+from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.blocks import CheckpointTimer, blocks
 from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.engine import Engine
@@ -27,6 +28,7 @@ from fedlatest.simulation.processes import clear_errors, from_first, in_any
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.recorder import Result, RunRecorder
 from fedlatest.simulation.row_storage import ClientRows, RememberedType
+from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharded_engine import make_engine
 
 MAX_THREADS = 16  # that write run folders
@@ -60,6 +62,8 @@ def simulate(
     num_local_steps: int = 10,
     batch_size: int = 5,
     learning_rate: ScalarOrSchedule = 0.01,
+    schedule: Schedule | None = None,
+    augmentation: Augmentation | None = None,
     client_optimizer: optax.GradientTransformation | None = None,
     rates: npt.ArrayLike | None = None,
     seeds: Sequence[int] = (0,),
@@ -90,6 +94,10 @@ def simulate(
         num_local_steps: C, the number of local steps, unless the algorithm fixes it.
         batch_size: The number of samples in a local step.
         learning_rate: gamma, the local step size: a number, or a schedule (a function of the round, as in optax).
+        schedule: A function of the round that multiplies a learning rate that is a number, such as
+            `inverse_sqrt(rounds=10)`. Runs that differ only in the number share a compiled program.
+        augmentation: Random changes of the samples of a batch in local training, such as `crop_flip()` for images; see
+            `fedlatest.simulation.augmentation`.
         client_optimizer: An optax transformation of the local direction, without learning rate and sign, such as
             `optax.trace(0.9)`; its state starts anew in every round.
         rates: Each client's participation rate, for algorithms that require it.
@@ -148,6 +156,8 @@ def simulate(
         num_local_steps=int(num_local_steps),
         batch_size=int(batch_size),
         learning_rate=learning_rate if callable(learning_rate) else float(learning_rate),
+        schedule=schedule,
+        augmentation=augmentation,
         client_optimizer=client_optimizer,
         rates=rates,
         loss=loss,
