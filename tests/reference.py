@@ -507,22 +507,22 @@ class AmplifiedScaffold(FedAvg):
 
 @dataclass
 class FedDyn(FedAvg):
-    alpha: float = 0.1
+    penalty: float = 0.1
 
     def begin(self) -> None:
         self.mean_dual = np.zeros_like(self.x)  # h
         self.own = np.zeros((self.num_clients, *self.x.shape))  # g_i
 
     def direction(self, client: int, descent: Floats, local: Floats) -> Floats:
-        return descent - self.own[client] + self.alpha * (local - self.x)
+        return descent - self.own[client] + self.penalty * (local - self.x)
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         if not cohort:
             return
         for client, update in updates.items():
-            self.own[client] = self.own[client] - self.alpha * update
-            self.mean_dual = self.mean_dual - self.alpha * update / self.num_clients
-        self.x = self.x + self.server_step * (self.mean(cohort, updates) - self.mean_dual / self.alpha)
+            self.own[client] = self.own[client] - self.penalty * update
+            self.mean_dual = self.mean_dual - self.penalty * update / self.num_clients
+        self.x = self.x + self.server_step * (self.mean(cohort, updates) - self.mean_dual / self.penalty)
 
 
 @dataclass

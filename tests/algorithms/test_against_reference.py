@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fednova": ("fednova", {"least_work": 0.3}),
     "fednova-update": ("fednova", {"least_work": 0.5, "weighting": "update", "server_step": 0.5}),
     "feddyn": ("feddyn", {}),
-    "feddyn-alpha": ("feddyn", {"alpha": 0.5, "weighting": "none", "server_step": 0.5}),
+    "feddyn-penalty": ("feddyn", {"penalty": 0.5, "weighting": "none", "server_step": 0.5}),
     "mifa": ("mifa", {}),
     "mifa-update": ("mifa", {"weighting": "update", "server_step": 0.5}),
     "fedvarp": ("fedvarp", {}),

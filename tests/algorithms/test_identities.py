@@ -111,7 +111,7 @@ def test_fresh_weight_of_1_over_n_is_fedlaavg() -> None:
         (fedvarp(server_step=0.2), fedvarp(server_step=0.3)),
         (fedstale(beta=0.2), fedstale(beta=0.3)),
         (inverse_probability(server_step=0.2), inverse_probability(server_step=0.3)),
-        (feddyn(alpha=0.2), feddyn(alpha=0.3)),
+        (feddyn(penalty=0.2), feddyn(penalty=0.3)),
         (f3ast(smoothing=0.2), f3ast(smoothing=0.3)),
         (ca_fed(bias=0.2), ca_fed(bias=0.3)),
         (amplified_scaffold(amplify_every=2), amplified_scaffold(amplify_every=3)),
@@ -289,7 +289,7 @@ def test_amplified_scaffold_with_zero_controls_is_amplified_fedavg() -> None:
 
 def test_feddyn_in_the_first_round_is_fedprox_with_a_doubled_step() -> None:
     """All g_i are 0 at first; with K = N, h = -alpha mean(u_i), so -h / alpha adds the mean update again."""
-    ours, plain = (engine_of(each, always(8), cohort_size=8) for each in (feddyn(alpha=0.3), fedprox(mu=0.3)))
+    ours, plain = (engine_of(each, always(8), cohort_size=8) for each in (feddyn(penalty=0.3), fedprox(mu=0.3)))
     before = flat(ours.start()[0].server.params)[0]
     mine, theirs = (flat(engine.advance(engine.start(), 1)[0][0].server.params)[0] for engine in (ours, plain))
     np.testing.assert_allclose(mine - before, 2 * (theirs - before), rtol=1e-4, atol=1e-6)

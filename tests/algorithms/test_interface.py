@@ -277,7 +277,7 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: ca_fed(weighting="update"), "weighting='update': updates are weighted"),
         (lambda: focus(weighting="update"), "weighting='update': the server sums gradients"),
         (lambda: focus(server_step=0.0), "server_step=0.0"),
-        (lambda: feddyn(alpha=0.0), "alpha=0.0"),
+        (lambda: feddyn(penalty=0.0), "penalty=0.0"),
         (lambda: feddyn(weighting="update"), "weighting='update'"),
         (lambda: fednova(least_work=2.0), "least_work=2.0"),
         (lambda: fedyogi(b1=1.0), "b1=1.0"),

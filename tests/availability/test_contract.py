@@ -54,7 +54,7 @@ MODELS: dict[str, Callable[[], Availability]] = {
     "bernoulli": lambda: bernoulli(RATES),
     "markov": lambda: markov(RATES, correlation=3),
     "sine": lambda: sine(RATES, amplitude=0.4, period=7, phase=0.25),
-    "interleaved_sine": lambda: interleaved_sine(RATES, amplitude=0.4, period=7, cutoff=0.25),
+    "interleaved_sine": lambda: interleaved_sine(RATES, amplitude=0.4, period=7, min_rate=0.25),
     "staircase": lambda: staircase(RATES, low=0.0, period=6),
     "label_rates": lambda: label_rates([0, 1, 2, 2, 0, 1], [1.0, 0.0, 0.4]),
     "trace": lambda: trace(INTERVALS, num_clients=NUM_CLIENTS),

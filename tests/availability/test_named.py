@@ -44,12 +44,14 @@ def test_rates_of_labels_are_uniform_below_their_bounds() -> None:
     [("bernoulli", 1), ("markov", 1), ("staircase", 1), ("sine", 0.7), ("interleaved_sine", 0.7), ("departures", 1)],
 )
 def test_every_model_with_rates_takes_them_from_the_labels(name: str, factor: float) -> None:
-    cutoff = {"cutoff": 0.0} if name == "interleaved_sine" else {}
+    min_rate = {"min_rate": 0.0} if name == "interleaved_sine" else {}
     expected = factor * CLIENTS.rates_from_labels(0.8, 0.3)
-    np.testing.assert_allclose(rates_of(name, rates="labels", label_max=0.8, label_max_rest=0.3, **cutoff), expected)
+    np.testing.assert_allclose(
+        rates_of(name, rate_by="labels", label_max=0.8, label_max_rest=0.3, **min_rate), expected
+    )
 
 
-def test_a_cutoff_silences_clients_with_a_low_rate() -> None:
+def test_min_rate_silences_clients_with_a_low_rate() -> None:
     assert rates_of("interleaved_sine", rate=0.1) == [0, 0, 0, 0]
     np.testing.assert_allclose(rates_of("interleaved_sine", rate=0.2), 0.14)
 
@@ -84,22 +86,22 @@ def test_departures_of_markov_clients_keep_their_correlation() -> None:
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [
-        ("bernoulli", {"rates": "labels", "rate": 0.3}, "rate=0.3: has no effect with rates=labels"),
-        ("bernoulli", {"rates": "labels", "spread": 0.1}, "spread=0.1: has no effect with rates=labels"),
-        ("markov", {"rates": "labels", "share": 0.3}, "share=0.3: has no effect with rates=labels"),
-        ("staircase", {"label_max": 0.3}, "label_max=0.3: has no effect with rates=uniform"),
-        ("sine", {"rates": "labels", "label_max": 1.5}, "label_max=1.5: must be in [0, 1]"),
-        ("sine", {"rates": "labels", "label_max_rest": -1.0}, "label_max_rest=-1.0: must be in [0, 1]"),
+        ("bernoulli", {"rate_by": "labels", "rate": 0.3}, "rate=0.3: has no effect with rate_by=labels"),
+        ("bernoulli", {"rate_by": "labels", "spread": 0.1}, "spread=0.1: has no effect with rate_by=labels"),
+        ("markov", {"rate_by": "labels", "share": 0.3}, "share=0.3: has no effect with rate_by=labels"),
+        ("staircase", {"label_max": 0.3}, "label_max=0.3: has no effect with rate_by=uniform"),
+        ("sine", {"rate_by": "labels", "label_max": 1.5}, "label_max=1.5: must be in [0, 1]"),
+        ("sine", {"rate_by": "labels", "label_max_rest": -1.0}, "label_max_rest=-1.0: must be in [0, 1]"),
         ("staircase", {"low": 2.0}, "low=2.0"),
-        ("interleaved_sine", {"cutoff": 2.0}, "cutoff=2.0"),
+        ("interleaved_sine", {"min_rate": 2.0}, "min_rate=2.0"),
         ("departures", {"leaving": 1.5}, "leaving=1.5: must be in [0, 1]"),
         ("departures", {"departure": -1}, "departure=-1: must be in 0 .."),
         ("departures", {"period": 5}, "period=5: has no effect with intermittent=bernoulli"),
         ("departures", {"correlation": 5.0}, "correlation=5.0: has no effect with intermittent=bernoulli"),
         (
             "departures",
-            {"intermittent": "diurnal", "rates": "labels"},
-            "rates=labels: has no effect with intermittent=diurnal",
+            {"intermittent": "diurnal", "rate_by": "labels"},
+            "rate_by=labels: has no effect with intermittent=diurnal",
         ),
         ("departures", {"intermittent": "markov", "digits": 2}, "digits=2: has no effect with intermittent=markov"),
     ],

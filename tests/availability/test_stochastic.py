@@ -123,18 +123,18 @@ def test_staircase_by_hand() -> None:
 
 def test_interleaved_sine_by_hand() -> None:
     """0.2 (0.7 + 0.3 sin(pi r / 2)) is 0.14, 0.2, 0.14, 0.08 in rounds 0 .. 3, and 0.08 is cut off."""
-    model = interleaved_sine(np.full(5000, 0.2), amplitude=0.3, period=4, cutoff=0.1)
+    model = interleaved_sine(np.full(5000, 0.2), amplitude=0.3, period=4, min_rate=0.1)
     table = model.table(8)
     for round, rate in enumerate([0.14, 0.2, 0.14, 0.0] * 2):
         assert_rate(table[round], rate)
         np.testing.assert_allclose(np.asarray(model.probability(round)), rate, rtol=1e-6)
-    assert not interleaved_sine([0.09], amplitude=0.3, period=4, cutoff=0.1).table(40).any()
+    assert not interleaved_sine([0.09], amplitude=0.3, period=4, min_rate=0.1).table(40).any()
 
 
 def test_interleaved_sine_without_cutoff_is_the_sine() -> None:
     rates = [0.1, 0.5, 0.9]
     expected = sine(rates, amplitude=0.4, period=7).table(100, seed=2)
-    found = interleaved_sine(rates, amplitude=0.4, period=7, cutoff=0.0).table(100, seed=2)
+    found = interleaved_sine(rates, amplitude=0.4, period=7, min_rate=0.0).table(100, seed=2)
     assert found.tolist() == expected.tolist()
 
 
@@ -315,8 +315,8 @@ INVALID: list[tuple[str, Callable[[], object]]] = [
     ("low=1.5:", lambda: staircase([0.5], low=1.5, period=4)),
     ("period=0:", lambda: staircase([0.5], low=0.5, period=0)),
     ("rates=2.0:", lambda: staircase([2.0], low=0.5, period=4)),
-    ("cutoff=-0.1:", lambda: interleaved_sine([0.5], amplitude=0.1, period=3, cutoff=-0.1)),
-    ("amplitude=0.6:", lambda: interleaved_sine([0.5], amplitude=0.6, period=3, cutoff=0.1)),
+    ("min_rate=-0.1:", lambda: interleaved_sine([0.5], amplitude=0.1, period=3, min_rate=-0.1)),
+    ("amplitude=0.6:", lambda: interleaved_sine([0.5], amplitude=0.6, period=3, min_rate=0.1)),
     ("share=2.0:", lambda: markov([2.0], correlation=3)),
     ("correlation=0:", lambda: markov([0.5], correlation=0)),
     ("correlation=-2.5:", lambda: markov([0.5], correlation=-2.5)),

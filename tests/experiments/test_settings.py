@@ -6,7 +6,7 @@ from fedlatest import ConfigError
 from fedlatest.data import generated_tweets, load_digits
 from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.experiments.mnist import DEFAULTS
-from fedlatest.experiments.settings import COMPONENTS, build_component, keywords, resolve
+from fedlatest.experiments.settings import COMMON, COMPONENTS, OPTIONAL, build_component, keywords, resolve
 
 
 def test_defaults_of_mnist_are_those_of_the_paper() -> None:
@@ -174,3 +174,13 @@ def test_quickstart_passes_a_key_to_the_algorithms_that_have_it() -> None:
     assert experiments["fedlaavg"]["empty_round"] == "hold"
     assert experiments["fedavg"]["weighting"] == experiments["fedprox"]["weighting"] == "none"
     assert "weighting" not in experiments["sequential"]
+
+
+def test_no_two_components_share_a_key() -> None:
+    """An experiment has one value per key: one that an algorithm and an availability model share would set both."""
+    owners: dict[str, set[str]] = {key: {"the recipe"} for key in (*COMMON, *OPTIONAL)}
+    for component, factories in COMPONENTS.items():
+        for factory in factories.values():
+            for key in keywords(factory):
+                owners.setdefault(key, set()).add(component)
+    assert {key: names for key, names in owners.items() if len(names) > 1} == {}

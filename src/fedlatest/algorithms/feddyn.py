@@ -24,32 +24,32 @@ from fedlatest.algorithms.server_optimizer import check_positive, server_numbers
 from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
 
 
-def feddyn(*, alpha: float = 0.1, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
-    r"""Clients minimise f_i(y) - <g_i, y> + (alpha/2) ||y - x||^2; the server corrects the mean model.
+def feddyn(*, penalty: float = 0.1, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
+    r"""Clients minimise f_i(y) - <g_i, y> + (penalty/2) ||y - x||^2; the server corrects the mean model.
 
-        x_local = x_local - gamma (g(x_local) - g_i + alpha (x_local - x))      C times, from x
-        g_i = g_i - alpha (x_local - x)                                         for i in S
+        x_local = x_local - gamma (g(x_local) - g_i + penalty (x_local - x))      C times, from x
+        g_i = g_i - penalty (x_local - x)                                         for i in S
         h   = (1/N) \sum_i g_i
-        x   = x + server_step ((1/|S|) \sum_{i in S} (x_local - x) - h / alpha)
+        x   = x + server_step ((1/|S|) \sum_{i in S} (x_local - x) - h / penalty)
 
-    The paper writes h = h - (alpha/N) \sum_{i in S} (x_local - x), which is the same, and has no server step (it is 1).
-    It assumes that local problems are solved exactly; here, as in its experiments, clients take a number of SGD steps.
+    The paper writes h = h - (penalty/N) \sum_{i in S} (x_local - x), which is the same, and has no server step (it is
+    1). It assumes that local problems are solved exactly; here, as in its experiments, clients take a number of SGD steps.
     The weight w_i N scales f_i only. A round with an empty cohort changes nothing.
 
     Each client keeps g_i, one vector of the size of the model; the server keeps their sum. The change of g_i is
-    -alpha times the update, so an upload needs the size of one model. The analysis assumes that every client is
+    -penalty times the update, so an upload needs the size of one model. The analysis assumes that every client is
     equally likely to take part.
 
     Args:
-        alpha: The coefficient of the proximal term.
+        penalty: alpha in the paper: the coefficient of the proximal term.
         server_step: The server's step size.
         weighting: "loss" multiplies a client's loss by its share of the samples, "none" ignores it.
 
     >>> sorted(feddyn().client_state(0.0).remembered)
     ['gradient']
     """
-    check_positive("alpha", alpha)
-    numbers = {"alpha": alpha, **server_numbers(server_step)}
+    check_positive("penalty", penalty)
+    numbers = {"penalty": penalty, **server_numbers(server_step)}
     refuse_update_weighting(weighting, "FedDyn averages models")
 
     def init_client(params: Params) -> ClientState:
@@ -61,13 +61,13 @@ def feddyn(*, alpha: float = 0.1, server_step: float = 1.0, weighting: Weighting
 
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
         update = subtract(local, broadcast.params)
-        gradient = add(client.remembered["gradient"], update, -facts.numbers["alpha"])
+        gradient = add(client.remembered["gradient"], update, -facts.numbers["penalty"])
         return Contribution(fresh={"update": update}, remembered={"gradient": gradient})
 
     def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
         step = facts.numbers["server_step"]
         mean = add(server.params, mean_update(sums, weighting), step)
-        correction = -step / (facts.numbers["alpha"] * facts.num_clients)
+        correction = -step / (facts.numbers["penalty"] * facts.num_clients)
         return where(sums.num > 0, ModelOnly(add(mean, sums.total["gradient"], correction)), server)
 
     return Algorithm(
@@ -86,4 +86,4 @@ def feddyn(*, alpha: float = 0.1, server_step: float = 1.0, weighting: Weighting
 
 
 def _proximal_coefficient(facts: ClientFacts) -> Any:
-    return facts.numbers["alpha"]
+    return facts.numbers["penalty"]

@@ -62,12 +62,12 @@ def _bernoulli(
     *,
     rate: float = RATE,
     spread: float = SPREAD,
-    rates: Rates = "uniform",
+    rate_by: Rates = "uniform",
     label_max: float = LABEL_MAX,
     label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
     """An independent draw per client and round; rates are uniform in rate +- spread, or follow the labels."""
-    return stochastic.bernoulli(_client_rates(clients, rates, rate, spread, label_max, label_max_rest))
+    return stochastic.bernoulli(_client_rates(clients, rate_by, rate, spread, label_max, label_max_rest))
 
 
 def _markov(
@@ -76,12 +76,12 @@ def _markov(
     share: float = RATE,
     spread: float = SPREAD,
     correlation: float = CORRELATION,
-    rates: Rates = "uniform",
+    rate_by: Rates = "uniform",
     label_max: float = LABEL_MAX,
     label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
     """On/off Markov chains: on for `share` +- spread of the time, correlated over about `correlation` rounds."""
-    shares = _client_rates(clients, rates, share, spread, label_max, label_max_rest, name="share")
+    shares = _client_rates(clients, rate_by, share, spread, label_max, label_max_rest, name="share")
     return stochastic.markov(shares, correlation=correlation)
 
 
@@ -92,12 +92,12 @@ def _sine(
     spread: float = SPREAD,
     amplitude: float = 0.3,
     period: int = 20,
-    rates: Rates = "uniform",
+    rate_by: Rates = "uniform",
     label_max: float = LABEL_MAX,
     label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
     """Independent draws whose probability varies between rate (1 - 2 amplitude) and rate every `period` rounds."""
-    largest = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+    largest = _client_rates(clients, rate_by, rate, spread, label_max, label_max_rest)
     return stochastic.sine(largest, amplitude=amplitude, period=period)
 
 
@@ -108,14 +108,14 @@ def _interleaved_sine(
     spread: float = SPREAD,
     amplitude: float = 0.3,
     period: int = 20,
-    cutoff: float = 0.1,
-    rates: Rates = "uniform",
+    min_rate: float = 0.1,
+    rate_by: Rates = "uniform",
     label_max: float = LABEL_MAX,
     label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
-    """The draws of sine, with probability 0 wherever it would be below `cutoff`."""
-    largest = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
-    return stochastic.interleaved_sine(largest, amplitude=amplitude, period=period, cutoff=cutoff)
+    """The draws of sine, with probability 0 wherever it would be below `min_rate`."""
+    largest = _client_rates(clients, rate_by, rate, spread, label_max, label_max_rest)
+    return stochastic.interleaved_sine(largest, amplitude=amplitude, period=period, min_rate=min_rate)
 
 
 def _staircase(
@@ -125,12 +125,12 @@ def _staircase(
     spread: float = SPREAD,
     low: float = 0.4,
     period: int = 20,
-    rates: Rates = "uniform",
+    rate_by: Rates = "uniform",
     label_max: float = LABEL_MAX,
     label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
     """Independent draws with probability rate for half of every `period` rounds, and rate * low for the other half."""
-    high = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+    high = _client_rates(clients, rate_by, rate, spread, label_max, label_max_rest)
     return stochastic.staircase(high, low=low, period=period)
 
 
@@ -168,7 +168,7 @@ def _departures(
     correlation: float = CORRELATION,
     period: int = BLOCK,
     digits: int = DIGITS,
-    rates: Rates = "uniform",
+    rate_by: Rates = "uniform",
     label_max: float = LABEL_MAX,
     label_max_rest: float = LABEL_MAX_REST,
 ) -> Availability:
@@ -179,13 +179,13 @@ def _departures(
     if intermittent != "markov":
         _refuse_changed({"correlation": (correlation, CORRELATION)}, f"intermittent={intermittent}")
     if intermittent == "diurnal":
-        of_rates = {"rates": (rates, "uniform"), "rate": (rate, RATE), "spread": (spread, SPREAD)}
+        of_rates = {"rate_by": (rate_by, "uniform"), "rate": (rate, RATE), "spread": (spread, SPREAD)}
         of_labels = {"label_max": (label_max, LABEL_MAX), "label_max_rest": (label_max_rest, LABEL_MAX_REST)}
         _refuse_changed({**of_rates, **of_labels}, "intermittent=diurnal")
         present = _diurnal(clients, period=period, digits=digits)
     else:
         _refuse_changed({"period": (period, BLOCK), "digits": (digits, DIGITS)}, f"intermittent={intermittent}")
-        means = _client_rates(clients, rates, rate, spread, label_max, label_max_rest)
+        means = _client_rates(clients, rate_by, rate, spread, label_max, label_max_rest)
         if intermittent == "markov":
             present = stochastic.markov(means, correlation=correlation)
         else:
@@ -229,7 +229,7 @@ def _trace(
 
 def _client_rates(
     clients: ClientInfo,
-    rates: Rates,
+    rate_by: Rates,
     rate: float,
     spread: float,
     label_max: float,
@@ -241,7 +241,7 @@ def _client_rates(
 
     Args:
         clients: What is known about the clients.
-        rates: Whether rates are uniform in rate +- spread or follow from the clients' labels.
+        rate_by: Whether rates are uniform in rate +- spread or follow from the clients' labels.
         rate: Mean rate.
         spread: Largest deviation from the mean.
         label_max: Largest rate of the first half of the labels.
@@ -250,8 +250,8 @@ def _client_rates(
     """
     of_labels = {"label_max": (label_max, LABEL_MAX), "label_max_rest": (label_max_rest, LABEL_MAX_REST)}
     of_uniform = {name: (rate, RATE), "spread": (spread, SPREAD)}
-    _refuse_changed(of_labels if rates == "uniform" else of_uniform, f"rates={rates}")
-    if rates == "uniform":
+    _refuse_changed(of_labels if rate_by == "uniform" else of_uniform, f"rate_by={rate_by}")
+    if rate_by == "uniform":
         return clients.rates(name, rate, spread)
     return clients.rates_from_labels(label_max, label_max_rest)
 

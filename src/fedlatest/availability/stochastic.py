@@ -68,38 +68,38 @@ def interleaved_sine(
     *,
     amplitude: float,
     period: int,
-    cutoff: float,
+    min_rate: float,
     phase: Values = 0.0,
     ids: Values | None = None,
 ) -> Availability:
-    """Return the draws of `sine`, except that a probability below `cutoff` is 0.
+    """Return the draws of `sine`, except that a probability below `min_rate` is 0.
 
-    Clients with a low rate are then absent for a part of every period, and clients with a rate below `cutoff` for ever.
+    Clients with a low rate are then absent for a part of every period, and clients with a rate below `min_rate` always.
 
     Args:
         rates: [N] largest probability of each client, in [0, 1].
         amplitude: a, in [0, 0.5].
         period: P, the rounds of one cycle.
-        cutoff: Probabilities below it are replaced by 0.
+        min_rate: Probabilities below it are replaced by 0.
         phase: Offset in cycles, one number or one per client.
         ids: [N] client ids that select the random streams; by default the positions 0 .. N - 1.
 
-    >>> model = interleaved_sine([0.2, 0.05], amplitude=0.3, period=4, cutoff=0.1)
+    >>> model = interleaved_sine([0.2, 0.05], amplitude=0.3, period=4, min_rate=0.1)
     >>> model.mean_rates(4).round(3).tolist()  # (0.14 + 0.2 + 0.14 + 0) / 4, because 0.08 is below 0.1
     [0.12, 0.0]
     """
     checked = _check_rates("rates", rates)
     _check_amplitude(amplitude)
     _check_period(period)
-    if not 0 <= cutoff <= 1:
-        raise ConfigError(f"cutoff={cutoff}: must be a probability in [0, 1]")
+    if not 0 <= min_rate <= 1:
+        raise ConfigError(f"min_rate={min_rate}: must be a probability in [0, 1]")
     return Interleaved(
         _check_ids(ids, checked.size),
         jnp.asarray(checked),
         jnp.float32(amplitude),
         jnp.int32(period),
         _check_phase(phase, checked.size),
-        jnp.float32(cutoff),
+        jnp.float32(min_rate),
     )
 
 
@@ -216,14 +216,14 @@ class Independent(_Draws):
 @register_dataclass
 @dataclass(frozen=True)
 class Interleaved(Independent):
-    """Draws with a sinusoidal probability that is 0 where it would be below `cutoff`. Created by `interleaved_sine`."""
+    """Draws with a sinusoidal probability, 0 where it would be below `min_rate`. Created by `interleaved_sine`."""
 
-    cutoff: jax.Array
+    min_rate: jax.Array
 
     def probability(self, round: ArrayLike) -> jax.Array:
-        """Return the probability of the sine where it is at least `cutoff`, and 0 elsewhere."""
+        """Return the probability of the sine where it is at least `min_rate`, and 0 elsewhere."""
         probability = super().probability(round)
-        return jnp.where(probability < self.cutoff, 0, probability)
+        return jnp.where(probability < self.min_rate, 0, probability)
 
 
 @register_dataclass
