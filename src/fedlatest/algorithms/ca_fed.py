@@ -211,6 +211,6 @@ def exclude(
     excluded = jnp.zeros(num_clients, bool)
     for order in (jnp.lexsort((ids, -jnp.abs(correlation))), jnp.lexsort((ids, num_on))):
         start = jnp.sum(jnp.where(excluded, 0.0, excess)), jnp.sum(~excluded).astype(jnp.float32)
-        _, decided = lax.scan(consider, start, (excess[order], excluded[order]), unroll=8)
+        _, decided = lax.scan(consider, start, (excess[order], excluded[order]))
         excluded = excluded.at[order].set(decided)
     return excluded

@@ -34,7 +34,8 @@ def feddyn(*, alpha: float = 0.1, server_step: float = 1.0, weighting: Weighting
 
     The paper writes h = h - (alpha/N) \sum_{i in S} (x_local - x), which is the same, and has no server step (it is 1).
     It assumes that local problems are solved exactly; here, as in its experiments, clients take a number of SGD steps.
-    The weight w_i N scales f_i only. A round with an empty cohort changes nothing.
+    The weight w_i N scales f_i only; the authors' code divides alpha by it instead, which leaves the local optimum the
+    same. A round with an empty cohort changes nothing.
 
     Each client keeps g_i, one vector of the size of the model; the server keeps their sum. The change of g_i is
     -alpha times the update, so an upload needs the size of one model. The analysis assumes that every client is
