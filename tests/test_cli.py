@@ -159,7 +159,18 @@ def test_exit_codes_of_a_process(tmp_path: Path, arguments: tuple[str, ...], cod
 
 def test_list_names_recipes_and_components(tmp_path: Path) -> None:
     done = fedlatest_here("list", cwd=tmp_path)
-    for name in ("quickstart", "mnist", "fedlaavg", "sequential", "diurnal", "markov", "lifetime", "trace", "mu=1.0"):
+    for name in (
+        "quickstart",
+        "mnist",
+        "fedlaavg",
+        "sequential",
+        "diurnal",
+        "markov",
+        "lifetime",
+        "trace",
+        "mu=1.0",
+        "NUMBER",
+    ):
         assert name in done.stdout
     assert fedlatest_here("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
 

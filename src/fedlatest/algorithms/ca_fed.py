@@ -77,7 +77,8 @@ def ca_fed(
     available clients of I first, and with others, which only report l_i, if there is room; if more than K clients of I
     are available, the step is multiplied by their number over K. I is decided after a round for the next one, from
     the availability and reports so far; all clients are in it in the first round and never none. pi_i and lambda_i are
-    frequencies, without the prior of the authors' code; lambda_i is 0 until a client was seen in both states.
+    frequencies, without the prior of the authors' code (which also divides both terms of lambda_i by the number of all
+    rounds); lambda_i is 0 until a client was seen in both states.
 
     The server keeps six numbers per client, so clients cannot join or leave. An upload has the size of the model, and
     the report of one number. The analysis assumes that availability is a Markov chain, one per client.
@@ -211,6 +212,6 @@ def exclude(
     excluded = jnp.zeros(num_clients, bool)
     for order in (jnp.lexsort((ids, -jnp.abs(correlation))), jnp.lexsort((ids, num_on))):
         start = jnp.sum(jnp.where(excluded, 0.0, excess)), jnp.sum(~excluded).astype(jnp.float32)
-        _, decided = lax.scan(consider, start, (excess[order], excluded[order]), unroll=8)
+        _, decided = lax.scan(consider, start, (excess[order], excluded[order]))
         excluded = excluded.at[order].set(decided)
     return excluded

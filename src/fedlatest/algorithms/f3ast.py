@@ -40,7 +40,8 @@ def f3ast(*, smoothing: float = 0.01, server_step: float = 1.0, weighting: Weigh
 
     All r_i start at K/N. p_i is 1/N here, because the share of the samples scales the loss: the clients with the lowest
     r_i are selected, and ties are broken at random. K is the same in all rounds, whereas the paper also treats limits
-    that change over time. In a round with an empty cohort only the rates change.
+    that change over time. The authors' code starts r_i at p_i and divides the sum by K (server_step = 1/K here). In a
+    round with an empty cohort only the rates change.
 
     The server keeps one number per client, so clients cannot join or leave; clients keep nothing and receive r_i with
     the model. An upload has the size of the model. The analysis assumes that the availability process is stationary.

@@ -33,7 +33,8 @@ def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algori
         x_i = x for i in S
 
     t is the current round and tau_i the last one in which client i took part, -1 before its first. A round with an
-    empty cohort changes nothing.
+    empty cohort changes nothing. The authors' code also shortens the mean of the amplified updates to a norm of 0.5;
+    that is no part of their algorithm and is not done here.
 
     Args:
         server_step: eta_g, the step size along the amplified updates.

@@ -48,7 +48,7 @@ def fedstale(
     beta = 0 is `inverse_probability`; beta = 1 with p_i = |S|/N is FedVARP, and beta = 0 with it is FedAvg. In the
     paper clients take part independently of each other; here at most K of the available ones are drawn uniformly. A
     round with an empty cohort moves along beta times the stale average, as the rule says, except with `rates="cohort"`,
-    where p_i would be 0 and nothing changes.
+    where p_i would be 0 and nothing changes. (The authors' code skips all rounds with an empty cohort.)
 
     Each client keeps its latest update h_i (and one number with `rates="counts"`); the server keeps the sum of all h_i.
     An upload has twice the size of the model: u_i - beta h_i, divided by p_i, and the change of h_i. A server that

@@ -33,7 +33,8 @@ def mifa(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorith
 
     In the paper every available client takes part: run it with K = N. With a smaller K, K of the available clients are
     drawn uniformly. The paper also assumes that all clients are available in the first round; here a client that has
-    not taken part yet counts as G_i = 0. With a constant learning rate, MIFA is FedLaAvg with another selection.
+    not taken part yet counts as G_i = 0, as in the variant of the authors' code that does not wait. With a constant
+    learning rate, MIFA is FedLaAvg with another selection.
 
     Each client keeps G_i, one vector of the size of the model; the server keeps their sum. An upload has the size of
     the model. Participation rates are not needed. It cannot be deployed: there the server does not know the clients'

@@ -1,7 +1,6 @@
 """The commands `list`, `run` and `plot`."""
 
 import hashlib
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -249,10 +248,9 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _keys(factory: Callable[..., Any]) -> str:
-    from fedlatest.experiments.settings import keywords
+    from fedlatest.experiments.settings import describe_values, keywords
 
-    defaults = {name: key.default for name, key in keywords(factory).items()}
-    return _pairs({name: "..." if value is inspect.Parameter.empty else value for name, value in defaults.items()})
+    return _pairs({name: describe_values(key) for name, key in keywords(factory).items()})
 
 
 def _first_line(factory: Callable[..., Any]) -> str:

@@ -108,6 +108,20 @@ def keywords(factory: Factory, owner: str = "") -> dict[str, Key]:
     }
 
 
+def describe_values(key: Key) -> str:
+    """Return the default of a key, for lists; the other values too if it is a name or a number.
+
+    >>> describe_values(Key(Literal["average", "cohort"] | float, "average", "algorithm=fedlaavg"))
+    'average|cohort|NUMBER'
+    """
+    if key.default is inspect.Parameter.empty:
+        return "..."
+    if not _is_union(key.type):
+        return str(key.default)
+    others = [name for name in get_args(_members(key.type)[0]) if name != key.default]
+    return "|".join([str(key.default), *others, "NUMBER"])
+
+
 def component_keywords(component: str, values: Mapping[str, Any]) -> dict[str, Key]:
     """Return the settable keyword arguments of the algorithm, partition, ... that the values name."""
     return keywords(COMPONENTS[component][values[component]])
