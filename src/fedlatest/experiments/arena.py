@@ -37,7 +37,9 @@ CASES = {  # availability depends on the label, so that methods which ignore the
     "diurnal": "availability=diurnal",
     "windows": "availability=windows rounds_per_day=60",
     "departures": "availability=departures rate=0.3 leaving=0.3 leavers=labels",
+    "phones": ("availability=trace trace=phones-300.csv.gz devices=sample drop_absent=true wrap=true round_length=300"),
 }
+NEEDS_FILES = {"phones"}  # cases that are not compared unless the user asks for them
 TEXT_CASES = {
     "always": "availability=always",
     "sleep": "availability=sleep",
@@ -251,12 +253,12 @@ def named_cases(recipe: Recipe) -> Mapping[str, str]:
 
 def default_cases(recipe: Recipe) -> list[str]:
     """Return the names of the cases that are compared if the user chooses none."""
-    return list(named_cases(recipe))
+    return [name for name in named_cases(recipe) if name not in NEEDS_FILES]
 
 
 def default_methods() -> list[str]:
     """Return the methods that are compared if the user chooses none: all, except sequential SGD on pooled data."""
-    variants = ["inverse_probability:rates=known"]
+    variants = ["fedstale:rates=known", "inverse_probability:rates=known"]
     return [*(name for name, factory in ALGORITHMS.items() if not factory().pooled), *variants]
 
 

@@ -79,6 +79,7 @@ class RunRecorder:
         self.largest_staleness = 0
         self.rounds_done = 0  # in the last checkpoint
         self.result: Result | DivergedError | None = None
+        self._held: npt.NDArray[np.int64] | None = None  # number of test samples of each label
 
     def begin(self, *, resume: bool, force: bool) -> None:
         """Prepare and lock the folder; the result of a finished run is read from it."""
@@ -205,8 +206,9 @@ class RunRecorder:
 
     def _label_rows(self, round: int, num_correct: npt.ArrayLike) -> list[LabelRow]:
         num_correct = np.asarray(num_correct)
-        held = np.bincount(self.spec.federation.test_labels, minlength=num_correct.shape[-1])
-        shares = np.where(held > 0, num_correct / np.maximum(held, 1), np.nan)
+        if self._held is None:
+            self._held = np.bincount(self.spec.federation.test_labels, minlength=num_correct.shape[-1])
+        shares = np.where(self._held > 0, num_correct / np.maximum(self._held, 1), np.nan)
         return [LabelRow(seed, round, share) for seed, share in zip(self.spec.seeds, shares, strict=True)]
 
     def _final_facts(self, seconds: float) -> dict[str, Any]:
