@@ -66,6 +66,7 @@ def measure_costs(
             learning_rate=jnp.float32(1),
             num_steps=num_steps,
             rates=rates,
+            available=jnp.ones(num_clients, bool),
         )
         briefs = {} if algorithm.brief is None else algorithm.brief(server, facts)
         brief = {name: values[0] for name, values in briefs.items()}
