@@ -13,11 +13,11 @@ def test_public_names() -> None:
         "ProcessError", "Progress", "Result", "RunFolder", "RunFolderError", "Samples", "Sentences", "TrainedModel",
         "TweetSet", "Words", "__version__", "alternating", "always", "amplified_fedavg", "bernoulli", "both",
         "by_client", "by_label", "cnn", "crop_flip", "dirichlet", "diurnal", "either", "fedadam", "fedau", "fedavg",
-        "fedawe", "fedlaavg", "fedprox", "fedsgd", "flexible", "generated_tweets", "iid", "interleaved_sine",
-        "inverse_sqrt", "label_rates", "lifetime", "load_cifar10", "load_digits", "load_mnist", "load_model",
-        "load_sentiment140", "logistic", "lstm", "markov", "mlp", "naive", "read_trace", "restrict", "scaffold",
-        "sequential", "shift", "sigmoid_cross_entropy", "simulate", "sine", "softmax_cross_entropy", "split_accounts",
-        "staircase", "trace", "tweet_federation", "windows", "write_trace",
+        "fedawe", "federation_from_partitioner", "fedlaavg", "fedprox", "fedsgd", "flexible", "generated_tweets", "iid",
+        "interleaved_sine", "inverse_sqrt", "label_rates", "lifetime", "load_cifar10", "load_digits", "load_mnist",
+        "load_model", "load_sentiment140", "logistic", "lstm", "markov", "mlp", "naive", "read_trace", "restrict",
+        "scaffold", "sequential", "shift", "sigmoid_cross_entropy", "simulate", "sine", "softmax_cross_entropy",
+        "split_accounts", "staircase", "trace", "tweet_federation", "windows", "write_trace",
     ]  # fmt: skip
     for name in fedlatest.__all__:
         assert hasattr(fedlatest, name)

@@ -112,7 +112,7 @@ def combinations(recipe: "Recipe", overrides: list[str], over: dict[str, list[st
         names = {key: texts.get(key, defaults[key]) for key in ("algorithm", "availability")}
         resolve(defaults, [f"{key}={name}" for key, name in names.items()])  # raises ConfigError if one is unknown
         own = applicable(changes, **names)
-        values = resolve(defaults, [*applicable(overrides, **names), *own])
+        values = resolve(defaults, [*applicable([*recipe.shared_overrides, *overrides], **names), *own])
         name = "-".join(own).replace("/", "_")
         found[name] = Experiment(name, values, tabulated=True)
     for change in [f"{key}={value}" for key, values in over.items() for value in values] + overrides:

@@ -7,6 +7,7 @@ from fedlatest.data.cifar10 import load_cifar10
 from fedlatest.data.digits import load_digits
 from fedlatest.data.features import Sentences, Words
 from fedlatest.data.federation import Federation, Samples
+from fedlatest.data.flwr_datasets import federation_from_partitioner
 from fedlatest.data.mnist import load_mnist
 from fedlatest.data.partition import PARTITIONS, Partition, by_client, by_label, dirichlet, iid
 from fedlatest.data.sentiment140 import (
@@ -35,6 +36,7 @@ __all__ = [
     "by_client",
     "by_label",
     "dirichlet",
+    "federation_from_partitioner",
     "generated_tweets",
     "iid",
     "load_cifar10",

@@ -202,7 +202,8 @@ class Arena:
 
     def _own_overrides(self, pair: Pair) -> list[str]:
         """Return the common overrides that apply to a pair."""
-        return applicable(self.overrides, algorithm=pair.method.component, availability=pair.case.component)
+        names = {"algorithm": pair.method.component, "availability": pair.case.component}
+        return applicable([*self.recipe.shared_overrides, *self.overrides], **names)
 
 
 Scores = dict[Pair, dict[Point, float]]

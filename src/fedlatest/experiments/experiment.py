@@ -208,6 +208,19 @@ class Recipe:
     defaults: Mapping[str, Any]
     reads_files: bool = True
 
+    @property
+    def shared_overrides(self) -> list[str]:
+        """The defaults of keys that belong to the default algorithm, as KEY=VALUE, to apply them to other algorithms.
+
+        >>> from fedlatest.experiments.cifar10 import cifar10
+        >>> cifar10.shared_overrides
+        ['weighting=none']
+        """
+        if "algorithm" not in self.defaults:
+            return []
+        own = component_keywords("algorithm", self.defaults)
+        return [f"{key}={value}" for key, value in self.defaults.items() if key in own]
+
     def named(self, changes: str) -> Experiment:
         """Return the experiment for KEY=VALUE overrides separated by spaces, named after those that change a default.
 
