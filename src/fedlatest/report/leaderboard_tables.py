@@ -48,6 +48,8 @@ def as_markdown(board: Leaderboard) -> str:
     """Return the table over all cases, and one table per case."""
     lines = ["## All cases", "", _ranks_sentence(board), ""]
     lines += _markdown_table(["method", "mean rank", *board.cases], _summary(board, bold="**{}**"))
+    lines += ["", "## Swing in all cases", ""]
+    lines += _markdown_table(["method", *board.cases], _swings(board))
     for each in board.boards:
         lines += ["", f"## {each.case}", "", f"`{each.overrides}`; target accuracy {each.target:.2f}", ""]
         lines += _markdown_table(HEAD, [_cells(entry, bold="**{}**") for entry in each.entries])
@@ -67,6 +69,7 @@ def as_html(board: Leaderboard, diagram: str) -> str:
         parts.append(f'<p class="diagram"><img src="{diagram}" alt="{alternative}"></p>')
     bold = "<strong>{}</strong>"
     parts.append(_html_table(["method", "mean rank", *board.cases], _summary(board, bold=bold), "All cases"))
+    parts.append(_html_table(["method", *board.cases], _swings(board), "Swing in all cases"))
     parts.append(f'<p class="caption">{escape(EXPLANATION)}</p>')
     for each in board.boards:
         caption = f"{each.case} ({each.overrides}); target accuracy {each.target:.2f}"
@@ -85,6 +88,14 @@ def _summary(board: Leaderboard, *, bold: str) -> list[list[str]]:
             f"{mean_rank[method]:.1f}",
             *(_accuracy(board.entry(case, method), bold=bold, interval=False) for case in board.cases),
         ]
+        for method in board.by_rank
+    ]
+
+
+def _swings(board: Leaderboard) -> list[list[str]]:
+    """Return one row per method with its swing in every case, in the order of `_summary`."""
+    return [
+        [board.titles[method], *(_number(board.entry(case, method).swing, 4) for case in board.cases)]
         for method in board.by_rank
     ]
 
