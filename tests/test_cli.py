@@ -159,18 +159,8 @@ def test_exit_codes_of_a_process(tmp_path: Path, arguments: tuple[str, ...], cod
 
 def test_list_names_recipes_and_components(tmp_path: Path) -> None:
     done = fedlatest_here("list", cwd=tmp_path)
-    for name in (
-        "quickstart",
-        "mnist",
-        "fedlaavg",
-        "sequential",
-        "diurnal",
-        "markov",
-        "lifetime",
-        "trace",
-        "mu=1.0",
-        "NUMBER",
-    ):
+    names = ("quickstart", "mnist", "fedlaavg", "sequential", "diurnal", "markov", "staircase", "trace")
+    for name in (*names, "mu=1.0", "NUMBER"):
         assert name in done.stdout
     assert fedlatest_here("--version", cwd=tmp_path).stdout.startswith("fedlatest 0.")
 
@@ -190,7 +180,7 @@ print("imported:", *(name for name in ("jax", "flwr", "matplotlib", "sklearn") i
 
 def test_help_starts_without_heavy_packages() -> None:
     """A command imports JAX, Flower and matplotlib when it runs; --help and --version need none of them."""
-    names = ("run", "list", "plot", "reproduce", "report", "advise", "explain", "deploy", "audit")
+    names = ("run", "list", "plot", "reproduce", "report", "advise", "explain", "deploy", "audit", "convert-trace")
     commands = [[], *([name] for name in names)]
     code = HELP.format(arguments=[["--version"], *([*command, "--help"] for command in commands)])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -1,9 +1,8 @@
 """Availability models: which clients are available in round r.
 
 Holds repeating patterns, random models, recorded traces and importers of published ones, compositions of models, and a
-registry of named models. May
-import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest`, `fedlatest.files`, `fedlatest.paths` and
-`fedlatest.errors`.
+registry of named models. May import `fedlatest.data`, `fedlatest.streams`, `fedlatest.digest`, `fedlatest.files`,
+`fedlatest.paths` and `fedlatest.errors`.
 """
 
 from fedlatest.availability.base import Assumption, Availability

@@ -1,7 +1,6 @@
 """Recorded devices of a trace in any supported format, and what a user wants to know about them."""
 
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -49,9 +48,10 @@ def read_devices(path: Path, trace_format: TraceFormat = "auto") -> RecordedDevi
 def summarise(devices: RecordedDevices) -> TraceSummary:
     """Return the size, the mean availability and the longest absences of a trace.
 
+    >>> from fedlatest.availability import Interval
     >>> summary = summarise(RecordedDevices([Interval(0, 2, 6), Interval(0, 5, 10)], num_devices=2))
     >>> summary.mean_availability, summary.longest_absence, summary.median_longest_absence
-    (0.4, 10, 6)
+    (0.4, 10, 6.0)
     """
     length = max((interval.end for interval in devices.intervals), default=0)
     present: dict[int, float] = {}  # time for which each device is available
@@ -71,7 +71,7 @@ def summarise(devices: RecordedDevices) -> TraceSummary:
         length=length,
         mean_availability=_ratio(sum(present.values()), length * devices.num_devices),
         longest_absence=max(longest, default=0),
-        median_longest_absence=_median(longest),
+        median_longest_absence=statistics.median(longest) if longest else 0,
     )
 
 
@@ -93,7 +93,3 @@ def _recognise(path: Path) -> TraceFormat:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
-
-
-def _median(values: Sequence[float]) -> float:
-    return statistics.median_high(values) if values else 0.0

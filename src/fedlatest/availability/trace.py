@@ -12,6 +12,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.tree_util import register_dataclass
 from jax.typing import ArrayLike
 from numpy.typing import ArrayLike as Values
@@ -218,6 +219,12 @@ class CopiedTrace(Deterministic):
         kept = np.flatnonzero(starts < ends)
         kept = kept[np.lexsort((starts[kept], clients[kept]))]
         return RoundIntervals(clients[kept], starts[kept], ends[kept], length if wraps else None)
+
+    def mean_rates(self, horizon: int, seed: int = 0) -> npt.NDArray[np.float64]:
+        """Return [N] the mean availability of each client, computed once for all clients that are equal."""
+        device, shift = (np.asarray(array, np.int64) for array in (self.device, self.shift))
+        _, first, number = np.unique(device * MAX_ROUNDS + shift, return_index=True, return_inverse=True)
+        return Availability.mean_rates(self.subset(first), horizon, seed)[number]
 
 
 def _device_trace(merged: RoundIntervals, num_devices: int, length: int) -> Trace:
