@@ -81,7 +81,8 @@ def ca_fed(
     rounds); lambda_i is 0 until a client was seen in both states.
 
     The server keeps six numbers per client, so clients cannot join or leave. An upload has the size of the model, and
-    the report of one number. The analysis assumes that availability is a Markov chain, one per client.
+    the report of one number (in the simulator, a vector of N numbers with one entry, because uploads are summed). The
+    analysis assumes that availability is a Markov chain, one per client.
 
     Args:
         bias: The weight of the bias in J: the larger, the fewer clients are excluded.
