@@ -4,7 +4,16 @@ May import every other package. Modules here import what a command needs when it
 starts without JAX, Flower and matplotlib.
 """
 
-from fedlatest.cli import advise, deploy, explain, job, report, reproduce, run  # noqa: F401  (each adds its commands)
+from fedlatest.cli import (  # noqa: F401  (each adds its commands)
+    advise,
+    deploy,
+    explain,
+    explain_stability,
+    job,
+    report,
+    reproduce,
+    run,
+)
 from fedlatest.cli.app import main
 
 __all__ = ["main"]

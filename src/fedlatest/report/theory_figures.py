@@ -1,15 +1,16 @@
-"""Figures of the theory: the iterates of Example 1, and the convergence rate of Theorem 3."""
+"""Figures of the theory: the iterates of Example 1, the rate of Theorem 3, and the stability of a step."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fedlatest.report.figures import SHADES, STYLES, Style, canvas, save
+from fedlatest.report.figures import SHADES, STYLES, Style, algorithm_styles, canvas, save
 
 Values = npt.NDArray[np.float64]
 LEVEL_STYLES: tuple[Style, ...] = (("#000000", "-"), ("#666666", (0, (4, 2))), ("#666666", (0, (1, 1.5))))
@@ -107,3 +108,68 @@ def _draw_rates(axes: Axes, points: Sequence[MeasuredRate], *, over: str, each: 
     handles += [Line2D([], [], color="#333333", linestyle=(0, (4, 2))), Line2D([], [], color="#888888", linestyle=":")]
     axes.legend(handles, [*labels, "Theorem 3's bound", f"slope {slope:g}"], frameon=False, fontsize=7, ncols=3,
                 loc="upper center", bbox_to_anchor=(0.5, -0.14), columnspacing=1, handlelength=1.6)  # fmt: skip
+
+
+class StabilityCurve(NamedTuple):
+    """The growth rate of a deviation for several gains, of one method in one setting."""
+
+    setting: str
+    title: str
+    algorithm: str
+    gains: Values  # [M]
+    rates: Values  # [M] per round
+    threshold: float
+    """The gain from which it grows; NaN if there is none among the gains."""
+
+
+def draw_stability(curves: Sequence[StabilityCurve], path: Path, *, over: str = "") -> Path:
+    """Draw the growth rate of the first method over the gain, and the stable gains of all methods over the settings.
+
+    Args:
+        curves: Every method in every setting, in the order of the settings.
+        path: The file to write, .png or .pdf.
+        over: The key in which the settings differ; labels are shortened to its values.
+
+    Returns:
+        `path`.
+    """
+    settings, titles = (list(dict.fromkeys(getattr(c, name) for c in curves)) for name in ("setting", "title"))
+    styles = algorithm_styles(curve.algorithm for curve in curves)
+    with canvas(9.5, 3.6) as figure:
+        left, right = figure.subplots(1, 2)
+        firsts = [curve for curve in curves if curve.title == titles[0]] if len(settings) > 1 else list(curves)
+        for number, curve in enumerate(firsts):
+            shade = 0.15 + 0.75 * number / max(len(firsts) - 1, 1)
+            colour = mpl.colormaps["viridis"](shade) if len(settings) > 1 else styles[curve.algorithm][0]
+            left.plot(
+                curve.gains, curve.rates, color=colour, linewidth=1.3,
+                label=curve.setting if len(settings) > 1 else curve.title,
+            )  # fmt: skip
+        left.axhline(0, color="#000000", linewidth=0.8)
+        lowest = min(float(curve.rates.min()) for curve in firsts)
+        left.set(
+            xlabel="gain of a round", ylabel="growth of a deviation per round (logarithm)",
+            title=f"{titles[0]}: grows above 0" if len(settings) > 1 else "grows above 0",
+            ylim=(max(lowest, -0.06), None),
+        )  # fmt: skip
+        left.legend(frameon=False, fontsize=7)
+        top = max(float(curve.gains.max()) for curve in curves)
+        positions = np.arange(len(settings))
+        for number, title in enumerate(titles):
+            own = {curve.setting: curve for curve in curves if curve.title == title}
+            colour, dashes = styles[next(iter(own.values())).algorithm]
+            values = np.array([own[setting].threshold for setting in settings])
+            shown = np.where(np.isnan(values), top * (1.06 + 0.03 * number), values)
+            right.plot(positions, shown, color=colour, linestyle=dashes, linewidth=1, label=title)
+            right.scatter(
+                positions, shown, s=22, zorder=3, edgecolors=colour,
+                facecolors=[("#FFFFFF" if missing else colour) for missing in np.isnan(values)],
+            )  # fmt: skip
+        right.axhline(top, color="#888888", linewidth=0.8, linestyle=":")
+        right.set(
+            xlabel=over or "setting", ylabel="stable below this gain", ylim=(0, None),
+            title="hollow: stable for all gains examined",
+        )  # fmt: skip
+        right.set_xticks(positions, [s.removeprefix(f"{over}=") for s in settings])
+        right.legend(frameon=False, fontsize=7, loc="lower right")
+        return save(figure, path)

@@ -61,6 +61,10 @@ class StableGain(NamedTuple):
     """The first gain at which a deviation no longer decays; the largest gain examined if there is none."""
     swing: float
     """Period of the oscillation at this gain, in rounds; NaN if the method is stable for all gains examined."""
+    gains: Floats
+    """[M] the grid of gains examined first."""
+    rates: Floats
+    """[M] the growth rates on this grid."""
 
     @property
     def exists(self) -> bool:
@@ -269,17 +273,26 @@ def stable_gain(
     >>> round(stable_gain(np.ones((400, 1), bool), largest=4).gain, 2)  # gradient descent is stable below 2
     2.0
     """
-    low, high, swing = 0.0, largest, np.nan
     weight = np.broadcast_to(np.asarray(weights, float), (cohorts.shape[1],))
-    for _ in range(1 + REFINEMENTS):
-        grid = np.linspace(low, high, GRID)[1:]
-        found = growth(cohorts, client_gains(grid, weights=weight, num_local_steps=num_local_steps), fresh=fresh)
+
+    def examine(gains: Floats) -> Growth:
+        return growth(cohorts, client_gains(gains, weights=weight, num_local_steps=num_local_steps), fresh=fresh)
+
+    gains = np.linspace(0, largest, GRID)[1:]
+    rates, swings = examine(gains)
+    grid, found = gains, Growth(rates, swings)
+    threshold, swing = largest, math.nan
+    for refinement in range(1 + REFINEMENTS):
         unstable = np.flatnonzero(found.rate > 0)
-        if unstable.size == 0:
+        if unstable.size == 0:  # only in the first pass, or if the growth rate is within its error of 0
             break
         first = int(unstable[0])
-        low, high, swing = (low if first == 0 else grid[first - 1]), grid[first], found.swing[first]
-    return StableGain(float(high), float(swing))
+        threshold, swing = float(grid[first]), float(found.swing[first])
+        if refinement < REFINEMENTS:
+            low = threshold - float(grid[1] - grid[0])
+            grid = np.linspace(low, threshold, GRID)[1:]
+            found = examine(grid)
+    return StableGain(threshold, swing, gains, rates)
 
 
 def stable_fresh(
