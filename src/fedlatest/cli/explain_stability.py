@@ -173,9 +173,12 @@ def _split_over(over: str | None) -> tuple[str, list[str]]:
 
 
 def _table(settings: list[Setting], results: list[list["MethodStability"]], over: str | None) -> Table:
-    table = Table(_split_over(over)[0] or "setting", box=None, header_style="bold", pad_edge=False)
+    title = f"over {key}" if (key := _split_over(over)[0]) else None
+    table = Table(
+        "", title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
+    )
     table.add_column("method", no_wrap=True)
-    for column in ("stable below gain", "curvature", "swing", "days", "staleness", "this step"):
+    for column in ("gain <", "h <", "swing", "days", "staleness", "this step"):
         table.add_column(column, justify="right")
     for setting, methods in zip(settings, results, strict=True):
         training = setting.training
@@ -210,16 +213,16 @@ def _sentences(
     first = settings[0]
     sentences = [
         "A deviation from the optimum decays below the gain in the table and grows above it. The gain of a round is "
-        f"1 - (1 - step * curvature)^C, C = {first.training.num_local_steps}; (> g): stable for all gains that were "
-        "examined. The swing is in rounds, the staleness is the mean over clients and rounds."
+        f"1 - (1 - step * h)^C for a curvature h and C = {first.training.num_local_steps} local steps. In brackets: "
+        "the largest gain examined, if all are stable. The swing is in rounds; the staleness is a mean."
     ]
     if first.curvature is None or first.training.learning_rate is None:
         return [*sentences, "Your gain is unknown: give --learning-rate and --curvature."]
     source = "given" if given else "estimated at the final model of the run" if has_model else "at the initial model"
-    gain = first.training.gain(first.curvature)
+    gains = [each.training.gain(first.curvature) for each in settings]
+    shown = f"{min(gains):.3g}" if min(gains) == max(gains) else f"{min(gains):.3g} .. {max(gains):.3g}"
     sentences.append(
-        f"With this step: gain {gain:.3g}, for the largest curvature of the objective, {first.curvature:.3g} "
-        f"({source})."
+        f"With this step: gain {shown}, for the largest curvature of the objective, {first.curvature:.3g} ({source})."
     )
     if not (has_model or given):
         sentences.append(
@@ -240,4 +243,9 @@ def _draw(settings: list[Setting], results: list[list["MethodStability"]], over:
         for setting, methods in zip(settings, results, strict=True)
         for result in methods
     ]  # fmt: skip
-    return draw_stability(curves, to, over=_split_over(over)[0])
+    gains = {
+        each.training.gain(each.curvature)
+        for each in settings
+        if each.curvature is not None and each.training.learning_rate is not None
+    }
+    return draw_stability(curves, to, over=_split_over(over)[0], gain=gains.pop() if len(gains) == 1 else None)
