@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fedlatest import load_digits
+from fedlatest.experiments import RECIPES
 from tests.command_line import fedlatest, fedlatest_here
 
 
@@ -91,15 +93,30 @@ def test_explain_stability_of_a_recipe(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = re.findall(
-        r"^(2|30)? +FedLaAvg +(\d\.\d+) +(\d\.\d+) +(\d+\.\d) +- +\d+\.\d +(stable|swings)", done.stdout, re.M
+        r"^(2|30)? +FedLaAvg +(\d\.\d+) +(\d\.\d+) +(\d+\.\d) +- +\d+\.\d +(stable|unstable)", done.stdout, re.M
     )
     assert [row[0] for row in rows] == ["2", "30"]
     for _, gain, curvature, _, verdict in rows:
-        assert verdict == ("stable" if float(gain) > 0.651 else "swings")
+        assert verdict == ("stable" if float(gain) > 0.651 else "unstable")
         assert float(curvature) == pytest.approx((1 - (1 - float(gain)) ** 0.1) / 0.05, rel=0.05)
     assert rows[0][3] != rows[1][3], "the period of the swing depends on the availability"
     assert "gain 0.651, for the largest curvature of the objective, 2 (given)" in done.stdout
     assert (tmp_path / "stability.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_explain_stability_at_a_trained_model(tmp_path: Path) -> None:
+    """The softmax becomes more certain during training, so that the curvature falls below that of the initial model."""
+    experiment = RECIPES["quickstart"].experiments(["rounds=300", "evaluate_every=300"])[0]
+    experiment.run(load_digits(), out=tmp_path / "run")
+    command = ("explain", "stability", "quickstart", "--rounds", "100")
+    found = []
+    for options in ((), ("--model", "run")):
+        done = fedlatest_here(*command, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        source = "estimated at the final model of the run" if options else "at the initial model"
+        [shown] = re.findall(rf"largest curvature of the objective, (\S+) \({source}\)", done.stdout)
+        found.append(float(shown))
+    assert 0 < found[1] < 0.95 * found[0]
 
 
 def test_explain_stability_of_a_trace(tmp_path: Path) -> None:

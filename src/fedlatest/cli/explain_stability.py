@@ -203,7 +203,7 @@ def _verdict(setting: Setting, result: "MethodStability") -> str:
     if setting.curvature is None or setting.training.learning_rate is None:
         return "-"
     gain = setting.training.gain(setting.curvature)
-    return "stable" if gain < result.stable.gain or not result.stable.exists else "swings"
+    return "stable" if gain < result.stable.gain or not result.stable.exists else "unstable"
 
 
 def _sentences(
@@ -226,8 +226,8 @@ def _sentences(
     )
     if not (has_model or given):
         sentences.append(
-            "Curvature usually grows during training, often many times: compare the column of curvatures with that of "
-            "a trained model, --model RUN."
+            "The curvature changes during training: that of neural networks often grows many times. Use --model RUN to "
+            "compute it for a trained model."
         )
     return sentences
 
