@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fedlatest import load_digits
+from fedlatest.experiments import RECIPES
 from tests.command_line import fedlatest, fedlatest_here
 
 
@@ -48,6 +50,14 @@ def test_explain_rate(tmp_path: Path) -> None:
         (("advise", "--trace", "t.csv", "--round-length", "0"), "--round-length 0: must be above 0"),
         (("advise", "--e", "5", "--learning-rate", "nan"), "--learning-rate nan: must be above 0"),
         (("advise", "--e", "5", "--local-steps", "0"), "--local-steps 0: must be at least 1"),
+        (("explain", "stability"), "give a recipe, or a --trace without a recipe"),
+        (("explain", "stability", "quickstart", "--cohort", "3"), "--cohort: is set by the recipe quickstart"),
+        (("explain", "stability", "quickstart", "--over", "period"), "--over period: expected KEY=V1,V2,..."),
+        (("explain", "stability", "quickstart", "--over", "peroid=3"), "peroid: unknown key; did you mean period?"),
+        (("explain", "stability", "quickstart", "--rounds", "9"), "--rounds 9: must be at least 100"),
+        (("explain", "stability", "quickstart", "--curvature", "0"), "--curvature 0: must be above 0"),
+        (("explain", "stability", "--trace", "t.csv", "--set", "a=1"), "--set, --over, --data, --model: need a recipe"),
+        (("explain", "stability", "--trace", "t.csv", "--curvature", "2"), "--curvature: the gain also needs the step"),
         (("explain", "example1", "--out", "x.txt"), "--out x.txt: the name of a figure must end in .png or .pdf"),
     ],
 )
@@ -67,6 +77,58 @@ def test_advise_for_a_recipe(tmp_path: Path) -> None:
     assert "Estimated: L (by power iteration on differences of gradients), G, sigma, B (the mean loss" in done.stdout
     assert re.search(r"smoothness +L +\S+ +estimated", done.stdout)
     assert "There are too few rounds" in done.stdout
+    assert re.search(
+        r"Oldest-first selection visits the rarest client every \d+ rounds; with fresh=average", done.stdout
+    )
+
+
+def test_explain_stability_of_a_recipe(tmp_path: Path) -> None:
+    """Blocks of 2 and of 30 rounds, one row per method; a given curvature decides the verdict.
+
+    Ten local steps of 0.05 with curvature 2 have a gain of 1 - 0.9^10 = 0.651.
+    """
+    done = fedlatest_here(
+        "explain", "stability", "quickstart", "--over", "period=2,30", "--rounds", "600", "--curvature", "2",
+        "--out", "stability.pdf", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(
+        r"^(2|30)? +FedLaAvg +(\d\.\d+) +(\d\.\d+) +(\d+\.\d) +- +\d+\.\d +(stable|unstable)", done.stdout, re.M
+    )
+    assert [row[0] for row in rows] == ["2", "30"]
+    for _, gain, curvature, _, verdict in rows:
+        assert verdict == ("stable" if float(gain) > 0.651 else "unstable")
+        assert float(curvature) == pytest.approx((1 - (1 - float(gain)) ** 0.1) / 0.05, rel=0.05)
+    assert rows[0][3] != rows[1][3], "the period of the swing depends on the availability"
+    assert "gain 0.651, for the largest curvature of the objective, 2 (given)" in done.stdout
+    assert (tmp_path / "stability.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_explain_stability_at_a_trained_model(tmp_path: Path) -> None:
+    """The softmax becomes more certain during training, so that the curvature falls below that of the initial model."""
+    experiment = RECIPES["quickstart"].experiments(["rounds=300", "evaluate_every=300"])[0]
+    experiment.run(load_digits(), out=tmp_path / "run")
+    command = ("explain", "stability", "quickstart", "--rounds", "100")
+    found = []
+    for options in ((), ("--model", "run")):
+        done = fedlatest_here(*command, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        source = "estimated at the final model of the run" if options else "at the initial model"
+        [shown] = re.findall(rf"largest curvature of the objective, (\S+) \({source}\)", done.stdout)
+        found.append(float(shown))
+    assert 0 < found[1] < 0.95 * found[0]
+
+
+def test_explain_stability_of_a_trace(tmp_path: Path) -> None:
+    """Six clients that are always available, one per round: 2 * 6 sin^2(pi / 12) = 0.804, and swings of 12 rounds."""
+    (tmp_path / "trace.csv").write_text("client,start,end\n" + "".join(f"{name},0,10\n" for name in "abcdef"))
+    done = fedlatest_here(
+        "explain", "stability", "--trace", "trace.csv", "--cohort", "1", "--rounds", "1000", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"trace.csv +FedLaAvg +0\.80 +- +1[12]\.\d +- +2\.5 +-", done.stdout)
+    assert "Your gain is unknown: give --learning-rate and --curvature." in done.stdout
+    assert (tmp_path / "stability.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_advise_for_a_trace(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Advice: its numbers are those of the theorems, and its sentences state what holds and what does not."""
 
+import math
+
+import numpy as np
 import pytest
 
 from fedlatest import ConfigError
 from fedlatest.theory import Problem, needed_rounds, staleness_bound, step_size, theorem4
-from fedlatest.theory.advice import TrainingSetting, advise
+from fedlatest.theory.advice import Resonance, TrainingSetting, advise
+from fedlatest.theory.stability import StableGain
 
 MNIST = TrainingSetting(1000, 100, 101, 4000, num_local_steps=10)
 PROBLEM = Problem(smoothness=10, gradient=5, noise=2, distance=2.3)
@@ -72,3 +76,24 @@ def test_the_bound_is_not_said_to_hold_for_a_step_above_the_limit() -> None:
     advice = advise(TrainingSetting(4, 4, 1, 1), smoothness=1)
     assert not advice.step.allowed
     assert not any("still hold" in sentence for sentence in advice.sentences)
+
+
+def test_sentences_about_resonance() -> None:
+    """The threshold, the swing and the remedy; whether the own gain is above it, below it or unknown."""
+    grid = np.array([0.5, 1.0])
+    unstable, stable = StableGain(0.69, 24.1, grid, -grid), StableGain(0.96, math.nan, grid, -grid)
+
+    def sentence(resonance: Resonance) -> str:
+        return advise(MNIST, smoothness=10, resonance=resonance).sentences[-1]
+
+    above = sentence(Resonance(unstable, stable, 18.0, 0.8, 15.0, 11.0, rounds_per_day=24))
+    assert "visits the rarest client every 18 rounds (0.8 days)" in above
+    assert "a deviation grows above a gain of 0.69, and swings with a period of 24 rounds (1.0 days)" in above
+    assert "a gain of about 0.8 for a curvature of 15, so FedLaAvg may swing" in above
+    assert "use fedlaavg_fresh (stable for all gains examined) or more clients" in above
+    below = sentence(Resonance(unstable, unstable, 18.0, 0.03, 0.31, 11.0))
+    assert "swings with a period of 24 rounds. Your step has a gain of about 0.03" in below
+    assert "it would have to grow to 11" in below
+    assert "use fedlaavg_fresh (stable up to 0.69)" in below
+    assert "Give the step to compare its gain" in sentence(Resonance(unstable, stable, 18.0))
+    assert sentence(Resonance(stable, stable, 18.0)).startswith("FedLaAvg does not resonate with this availability")

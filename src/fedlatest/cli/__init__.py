@@ -10,6 +10,7 @@ from fedlatest.cli import (  # noqa: F401  (each adds its commands)
     convert_trace,
     deploy,
     explain,
+    explain_stability,
     job,
     report,
     reproduce,

@@ -12,9 +12,9 @@ from fedlatest.cli.app import app, out, use_device
 from fedlatest.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedlatest.availability import Assumption
+    from fedlatest.availability import Assumption, Availability
     from fedlatest.theory import Problem
-    from fedlatest.theory.advice import Advice, TrainingSetting
+    from fedlatest.theory.advice import Advice, Resonance, TrainingSetting
 
 
 class Constants(NamedTuple):
@@ -39,6 +39,8 @@ class AdviceInput(NamedTuple):
     note: str = ""
     estimated: frozenset[str] = frozenset()
     """Names of the constants that are estimates."""
+    resonance: "Resonance | None" = None
+    """The stability of FedLaAvg's step; None if the availability is unknown."""
 
 
 @app.command()
@@ -86,8 +88,9 @@ def advise(
             constants,
         )  # fmt: skip
     advice = advise_on(
-        known.setting, smoothness=known.smoothness, problem=known.problem, learning_rate=known.learning_rate
-    )
+        known.setting, smoothness=known.smoothness, problem=known.problem, learning_rate=known.learning_rate,
+        resonance=known.resonance,
+    )  # fmt: skip
     out.print(_table(known, advice))
     for sentence in [*([known.note] if known.note else []), *advice.sentences]:
         out.print(Text(sentence), soft_wrap=True)
@@ -102,7 +105,8 @@ def _from_recipe(
     from fedlatest.cli.progress import LoadingBars
     from fedlatest.cli.run import find_recipe
     from fedlatest.experiments import FederationBuilder
-    from fedlatest.experiments.estimates import estimate
+    from fedlatest.experiments.estimates import curvature, estimate
+    from fedlatest.experiments.stability_prediction import local_training, predict_resonance
     from fedlatest.simulation.recorder import clients_to_check
     from fedlatest.theory import Problem
     from fedlatest.theory.advice import TrainingSetting
@@ -133,7 +137,15 @@ def _from_recipe(
     source = "measured"
     if assumption.is_sample:
         source = f"a lower bound: {assumption.clients.size:,} clients examined"
-    return AdviceInput(setting, source, problem.smoothness, problem, step, note, estimated)
+    resonance = predict_resonance(
+        spec.availability,
+        local_training(spec, step),
+        cohort_size=spec.cohort_size,
+        curvature=curvature(spec) if constants.smoothness is None else constants.smoothness,
+        ids=spec.federation.ids,
+        rounds_per_day=experiment.values.get("rounds_per_day"),
+    )
+    return AdviceInput(setting, source, problem.smoothness, problem, step, note, estimated, resonance)
 
 
 def _from_numbers(
@@ -148,6 +160,9 @@ def _from_numbers(
     constants: Constants,
 ) -> AdviceInput:
     """Combine the given numbers; with a trace, E and the missing counts are measured from it."""
+    import numpy as np
+
+    from fedlatest.experiments.stability_prediction import LocalTraining, predict_resonance
     from fedlatest.simulation.experiment_spec import cohort_size
     from fedlatest.theory import Problem
     from fedlatest.theory.advice import TrainingSetting
@@ -159,9 +174,9 @@ def _from_numbers(
             "E is unknown: Assumption 4 requires that every client is available at least once in any E rounds; "
             "give --e, or a --trace to measure it"
         )
-    source = "given"
+    source, model = "given", None
     if recorded is not None:
-        clients, rounds, e, source = _measure_trace(recorded, clients, rounds, round_length)
+        clients, rounds, e, source, model = _measure_trace(recorded, clients, rounds, round_length)
     if clients is None or rounds is None or e is None:
         missing = "--clients" if clients is None else "--rounds"
         raise ConfigError(f"{missing}: is missing; give it, or a recipe or a trace that determines it")
@@ -172,13 +187,19 @@ def _from_numbers(
         raise ConfigError("--gradient, --noise, --distance: the bound needs all three")
     problem = None if None in others else Problem(*(float(value) for value in constants if value is not None))
     setting = TrainingSetting(clients, cohort_size(clients, *cohort_or_participation), e, rounds, local_steps)
-    return AdviceInput(setting, source, constants.smoothness, problem, learning_rate)
+    resonance = None
+    if model is not None:
+        training = LocalTraining(np.ones(clients), local_steps, learning_rate)
+        resonance = predict_resonance(
+            model, training, cohort_size=setting.cohort_size, curvature=constants.smoothness
+        )  # fmt: skip
+    return AdviceInput(setting, source, constants.smoothness, problem, learning_rate, resonance=resonance)
 
 
 def _measure_trace(
     path: Path, clients: int | None, rounds: int | None, round_length: float
-) -> tuple[int, int, int, str]:
-    """Return the number of clients, the number of rounds, E and the source of E for a trace.
+) -> tuple[int, int, int, str, "Availability"]:
+    """Return the number of clients, the number of rounds, E, the source of E, and the repeated trace.
 
     The trace is repeated if it is shorter than the given number of rounds.
     """
@@ -191,7 +212,8 @@ def _measure_trace(
     rounds = length if rounds is None else rounds
     model = trace(intervals, num_clients=clients, round_length=round_length, wrap=rounds > length)
     e = _measured_e(model.assumption(rounds), f"trace {path}")
-    return clients, rounds, e, "measured, repeated" if rounds > length else "measured"
+    repeated = trace(intervals, num_clients=clients, round_length=round_length, wrap=True)
+    return clients, rounds, e, "measured, repeated" if rounds > length else "measured", repeated
 
 
 def _measured_e(assumption: "Assumption", subject: str) -> int:

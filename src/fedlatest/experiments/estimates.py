@@ -20,6 +20,7 @@ NUM_CLIENTS = 20
 NUM_BATCHES = 16
 NUM_SAMPLES = 64  # samples per client on which the loss and its curvature are computed
 NUM_ITERATIONS = 12  # of the power iteration
+MOST_SAMPLES = 2000  # on which the curvature of the objective is computed
 STEP = 1e-2  # length of the finite difference of gradients
 
 
@@ -87,6 +88,44 @@ def estimate(spec: ExperimentSpec) -> Estimates:
     curvature, squared, variance, _ = found.max(axis=0)
     problem = Problem(float(curvature), float(squared**0.5), float(variance**0.5), float(found[:, 3].mean()))
     return Estimates(problem, len(chosen), NUM_BATCHES)
+
+
+def curvature(spec: ExperimentSpec, params: Any = None) -> float:
+    """Return the largest curvature (eigenvalue of the Hessian) of the objective, the mean loss over all samples.
+
+    Unlike L of `estimate`, it is not that of the client with the largest one.
+
+    Args:
+        spec: The experiment; at most MOST_SAMPLES evenly spaced samples are used.
+        params: The model at which it is computed; by default the initial one.
+    """
+    samples = put_on_device(spec.federation)
+    total = int(spec.federation.offsets[-1])
+    rows = np.unique(np.linspace(0, total - 1, min(MOST_SAMPLES, total)).round().astype(np.int32))
+    features, labels = jax.tree.map(lambda leaf: leaf[rows], (samples.features, samples.labels))
+    if params is None:
+        params = spec.model.init(jax.random.key(bits(spec.seeds[0], Purpose.INITIAL_MODEL)))
+
+    def loss(params: Any) -> jax.Array:
+        outputs = spec.model.apply(params, expand(features, samples.table))
+        return jnp.mean(spec.loss.per_sample(outputs, labels))
+
+    @jax.jit
+    def largest(shift: jax.Array) -> jax.Array:
+        """Return the eigenvalue of H + shift that is the largest by magnitude."""
+
+        def times(direction: Any) -> Any:
+            ahead, behind = (jax.tree.map(lambda x, d, s=s: x + s * d, params, direction) for s in (STEP, -STEP))
+            ahead, behind = jax.grad(loss)(ahead), jax.grad(loss)(behind)
+            return jax.tree.map(lambda a, b, d: (a - b) / (2 * STEP) + shift * d, ahead, behind, direction)
+
+        direction = _normalised(jax.grad(loss)(params))
+        direction = jax.lax.fori_loop(0, 2 * NUM_ITERATIONS, lambda _, d: _normalised(times(d)), direction)
+        pairs = zip(jax.tree.leaves(direction), jax.tree.leaves(times(direction)), strict=True)
+        return sum((jnp.vdot(x, y) for x, y in pairs), jnp.float32(0))
+
+    found = float(largest(jnp.float32(0)))
+    return found if found > 0 else float(largest(jnp.float32(-found))) + found
 
 
 def _squared_norm(tree: Any) -> jax.Array:

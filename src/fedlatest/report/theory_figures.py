@@ -1,15 +1,16 @@
-"""Figures of the theory: the iterates of Example 1, and the convergence rate of Theorem 3."""
+"""Figures of the theory: the iterates of Example 1, the rate of Theorem 3, and the stability of a step."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fedlatest.report.figures import SHADES, STYLES, Style, canvas, save
+from fedlatest.report.figures import SHADES, STYLES, Style, algorithm_styles, canvas, save
 
 Values = npt.NDArray[np.float64]
 LEVEL_STYLES: tuple[Style, ...] = (("#000000", "-"), ("#666666", (0, (4, 2))), ("#666666", (0, (1, 1.5))))
@@ -107,3 +108,77 @@ def _draw_rates(axes: Axes, points: Sequence[MeasuredRate], *, over: str, each: 
     handles += [Line2D([], [], color="#333333", linestyle=(0, (4, 2))), Line2D([], [], color="#888888", linestyle=":")]
     axes.legend(handles, [*labels, "Theorem 3's bound", f"slope {slope:g}"], frameon=False, fontsize=7, ncols=3,
                 loc="upper center", bbox_to_anchor=(0.5, -0.14), columnspacing=1, handlelength=1.6)  # fmt: skip
+
+
+class StabilityCurve(NamedTuple):
+    """The growth rate of a deviation for several gains, of one method in one setting."""
+
+    setting: str
+    title: str
+    algorithm: str
+    gains: Values  # [M]
+    rates: Values  # [M] per round
+    threshold: float
+    """The gain from which it grows; NaN if there is none among the gains."""
+
+
+def draw_stability(curves: Sequence[StabilityCurve], path: Path, *, over: str = "", gain: float | None = None) -> Path:
+    """Draw the growth rate of the first method over the gain, and the stable gains of all methods over the settings.
+
+    Args:
+        curves: Every method in every setting, in the order of the settings.
+        path: The file to write, .png or .pdf.
+        over: The key in which the settings differ; labels are shortened to its values.
+        gain: The gain of the user's step, to be marked in both panels.
+
+    Returns:
+        `path`.
+    """
+    with canvas(9.5, 3.6) as figure:
+        left, right = figure.subplots(1, 2)
+        _draw_growth(left, curves)
+        _draw_thresholds(right, curves, over)
+        if gain is not None:
+            left.axvline(gain, color="#D55E00", linewidth=1, linestyle=(0, (4, 2)))
+            right.axhline(gain, color="#D55E00", linewidth=1, linestyle=(0, (4, 2)), label=f"this step: {gain:.2f}")
+        left.legend(frameon=False, fontsize=7)
+        right.legend(frameon=False, fontsize=7, loc="lower right")
+        return save(figure, path)
+
+
+def _draw_growth(axes: Axes, curves: Sequence[StabilityCurve]) -> None:
+    """Draw the first method in several settings, or all methods in one."""
+    several = len({curve.setting for curve in curves}) > 1
+    shown = [curve for curve in curves if curve.title == curves[0].title] if several else curves
+    styles = algorithm_styles(curve.algorithm for curve in curves)
+    for number, curve in enumerate(shown):
+        shade = mpl.colormaps["viridis"](0.1 + 0.8 * number / max(len(shown) - 1, 1))
+        colour, label = (shade, curve.setting) if several else (styles[curve.algorithm][0], curve.title)
+        axes.plot(curve.gains, curve.rates, color=colour, linewidth=1.3, label=label)
+    axes.axhline(0, color="#000000", linewidth=0.8)
+    lowest = min(float(curve.rates.min()) for curve in shown)
+    axes.set(
+        xlabel="gain of a round", ylabel="growth of a deviation per round (log)", ylim=(max(lowest, -0.06), None),
+        title=f"{curves[0].title}: unstable above 0" if several else "unstable above 0",
+    )  # fmt: skip
+
+
+def _draw_thresholds(axes: Axes, curves: Sequence[StabilityCurve], over: str) -> None:
+    """Draw the stable gain of every method over the settings; without one, a hollow mark above the gains examined."""
+    settings, titles = (list(dict.fromkeys(getattr(curve, name) for curve in curves)) for name in ("setting", "title"))
+    styles = algorithm_styles(curve.algorithm for curve in curves)
+    highest = max(float(curve.gains.max()) for curve in curves)
+    for number, title in enumerate(titles):
+        own = {curve.setting: curve for curve in curves if curve.title == title}
+        colour, dashes = styles[own[settings[0]].algorithm]
+        values = np.array([own[setting].threshold for setting in settings])
+        heights = np.where(np.isnan(values), highest * (1.06 + 0.03 * number), values)
+        axes.plot(heights, color=colour, linestyle=dashes, linewidth=1, label=title)
+        faces = ["#FFFFFF" if missing else colour for missing in np.isnan(values)]
+        axes.scatter(range(len(settings)), heights, s=22, zorder=3, edgecolors=colour, facecolors=faces)
+    axes.axhline(highest, color="#888888", linewidth=0.8, linestyle=":")
+    axes.set(
+        xlabel=over or "setting", ylabel="stable below this gain", ylim=(0, None),
+        title="hollow: stable for all gains examined",
+    )  # fmt: skip
+    axes.set_xticks(range(len(settings)), [setting.removeprefix(f"{over}=") for setting in settings])

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from fedlatest.theory.bounds import Bound, Problem, staleness_bound, theorem4
+from fedlatest.theory.stability import StableGain
 from fedlatest.theory.steps import StepSize, best_step, needed_rounds, step_size
 
 
@@ -19,6 +20,24 @@ class TrainingSetting(NamedTuple):
     """R, or T with one local step."""
     num_local_steps: int = 1
     """C, the number of local steps in a round."""
+
+
+class Resonance(NamedTuple):
+    """The stability of FedLaAvg's step for the cohorts of a setting; see `stability`."""
+
+    stable: StableGain
+    """With fresh="average"."""
+    fresh: StableGain
+    """With fresh="cohort"."""
+    rarest_visits: float
+    """Rounds between two participations of the client that takes part least often, on average."""
+    gain: float | None = None
+    """g of the user's step; None if the step or the curvature is unknown."""
+    curvature: float | None = None
+    """The largest curvature of the objective, from which the gain was computed."""
+    curvature_limit: float | None = None
+    """The curvature from which the step is unstable."""
+    rounds_per_day: int | None = None
 
 
 class Advice(NamedTuple):
@@ -43,6 +62,7 @@ def advise(
     smoothness: float,
     problem: Problem | None = None,
     learning_rate: float | None = None,
+    resonance: Resonance | None = None,
 ) -> Advice:
     """Apply Lemma 1, Theorem 4 and its step size to a setting.
 
@@ -54,6 +74,7 @@ def advise(
         smoothness: L.
         problem: The constants of the problem, needed for the bound.
         learning_rate: The user's own step, to be compared with the theorem's.
+        resonance: The stability of the step, if it was computed.
 
     Raises:
         ConfigError: If a number is outside the range that the theorems allow.
@@ -83,6 +104,8 @@ def advise(
     if bound is not None and problem is not None and best is not None and best_bound is not None:
         sentences += _about_bound(setting, problem, bound, best, best_bound, step.learning_rate)
     sentences.append(_about_cohort_size(setting, staleness))
+    if resonance is not None:
+        sentences.append(_about_resonance(resonance))
     return Advice(staleness, needed, step, bound, best, best_bound, sentences)
 
 
@@ -169,3 +192,34 @@ def _about_cohort_size(setting: TrainingSetting, staleness: int) -> str:
     larger = min(2 * setting.cohort_size, setting.num_clients)
     reduced = staleness_bound(num_clients=setting.num_clients, cohort_size=larger, smallest_e=setting.smallest_e)
     return f"With {larger} clients per round instead of {setting.cohort_size}, I falls from {staleness} to {reduced}."
+
+
+def _about_resonance(resonance: Resonance) -> str:
+    stable, fresh, day = resonance.stable, resonance.fresh, resonance.rounds_per_day
+    if not stable.exists:
+        return (
+            "FedLaAvg does not resonate with this availability: deviations decay for all gains (1 - (1 - step * "
+            f"curvature)^C) up to {stable.gain:.2f}."
+        )
+
+    def in_days(rounds: float) -> str:
+        return f"{rounds:.0f} rounds" + (f" ({rounds / day:.1f} days)" if day else "")
+
+    cause = (
+        f"Oldest-first selection visits the rarest client every {in_days(resonance.rarest_visits)}; with fresh=average "
+        f"a deviation grows above a gain of {stable.gain:.2f}, and swings with a period of {in_days(stable.swing)}."
+    )
+    range_of_fresh = "stable for all gains examined" if not fresh.exists else f"stable up to {fresh.gain:.2f}"
+    remedy = (
+        f"use fedlaavg_fresh ({range_of_fresh}) or more clients per round; a smaller step helps only while the "
+        "curvature stays the same."
+    )
+    if resonance.gain is None or resonance.curvature is None or resonance.curvature_limit is None:
+        return f"{cause} Give the step to compare its gain. If the run swings, {remedy}"
+    own = f"Your step has a gain of about {resonance.gain:.2g} for a curvature of {resonance.curvature:.3g}"
+    if resonance.gain >= stable.gain:
+        return f"{cause} {own}, so FedLaAvg may swing unless the curvature falls during training: {remedy}"
+    return (
+        f"{cause} {own}; it would have to grow to {resonance.curvature_limit:.3g}, as it can with neural networks. If "
+        f"the run swings, {remedy}"
+    )
