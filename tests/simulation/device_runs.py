@@ -50,7 +50,9 @@ def algorithms(path: str, *names: str) -> None:
     np.savez(path, **found)
 
 
-def rounds_of(algorithm: Any, devices: int, *, seeds: tuple[int, ...] = (4,), measure: bool = True) -> dict[str, Any]:
+def rounds_of(
+    algorithm: Any, devices: int, *, seeds: tuple[int, ...] = (4,), measure: bool = True, augmentation: Any = None
+) -> dict[str, Any]:
     """Return cohorts, scores and the state after 6 rounds, by name; states as a checkpoint holds them."""
     from fedlatest.simulation import ExperimentSpec
     from fedlatest.simulation.sharded_engine import make_engine
@@ -59,7 +61,7 @@ def rounds_of(algorithm: Any, devices: int, *, seeds: tuple[int, ...] = (4,), me
 
     spec = ExperimentSpec(
         small_federation(NUM_CLIENTS, seed=1), MODEL, algorithm, coins([0.5] * NUM_CLIENTS), COHORT_SIZE,
-        num_local_steps=2, batch_size=3, learning_rate=0.2, seeds=seeds,
+        num_local_steps=2, batch_size=3, learning_rate=0.2, seeds=seeds, augmentation=augmentation,
     )  # fmt: skip
     engine = make_engine([spec], devices=devices, clients_at_once=1 if devices == 1 else None)
     states, record = engine.advance(engine.start(), 6)
@@ -82,6 +84,20 @@ def trials(path: str) -> None:
 
     with mock.patch("fedlatest.simulation.engine._side_by_side", return_value=True):
         found = {devices: rounds_of(fedlaavg(), devices, seeds=(4, 9)) for devices in (1, 2)}
+    np.savez(path, **{f"{devices}/{name}": value for devices, run in found.items() for name, value in run.items()})
+
+
+def augmented(path: str) -> None:
+    """Save what training with samples that are halved at random gives on one and on two devices, and without."""
+    import jax.numpy as jnp
+
+    from fedlatest import fedlaavg
+
+    def halve_some(features: Any, draws: Any) -> Any:
+        return jnp.where((draws >> 31)[:, None] == 1, features / 2, features)
+
+    found = {devices: rounds_of(fedlaavg(), devices, augmentation=halve_some) for devices in (1, 2)}
+    found[0] = rounds_of(fedlaavg(), 1)
     np.savez(path, **{f"{devices}/{name}": value for devices, run in found.items() for name, value in run.items()})
 
 

@@ -82,6 +82,15 @@ def test_four_devices(rounds: Arrays, name: str) -> None:
 
 
 @pytest.mark.slow
+def test_augmentation_does_not_depend_on_the_devices(tmp_path: Path) -> None:
+    finish(start("augmented", str(tmp_path / "augmented.npz"), num_devices=2))
+    found = load(tmp_path / "augmented.npz")
+    assert_close(part(found, "1/"), part(found, "2/"))
+    weight = "state.server.params.weight"
+    assert not np.allclose(found[f"0/{weight}"], found[f"1/{weight}"], rtol=1e-2)
+
+
+@pytest.mark.slow
 def test_trials_that_are_batched_in_one_program(tmp_path: Path) -> None:
     finish(start("trials", str(tmp_path / "trials.npz"), num_devices=2))
     found = load(tmp_path / "trials.npz")
