@@ -222,6 +222,7 @@ class FedLaAvg(FedAvg):
     average_over: str = "all"
     wait_for: float = 0.0
     damping: float = 0.0
+    selection: str = "oldest"
 
     def begin(self) -> None:
         self.stored = np.zeros((self.num_clients, *self.x.shape))  # u_i
@@ -229,6 +230,10 @@ class FedLaAvg(FedAvg):
     def select(self, round: int) -> list[int]:
         available = np.flatnonzero(self.available(round)).tolist()
         ids = [int(number) for number in self.federation.ids]
+        if self.selection == "weighted":
+            draws = {c: ((bits(self.seed, SELECTION, ids[c], round) >> 2) + 0.5) / 2**30 for c in available}
+            values = {c: -np.log(draws[c]) / (round - self.last[c]) ** 2 for c in available}
+            return sorted(available, key=lambda client: values[client])[: self.cohort_size]
         rank = {c: (self.last[c], -(bits(self.seed, SELECTION, ids[c], self.last[c]) >> 2)) for c in available}
         return sorted(available, key=lambda client: rank[client])[: self.cohort_size]
 
@@ -527,18 +532,23 @@ class FedDyn(FedAvg):
 
 @dataclass
 class FedAWE(FedAvg):
+    max_norm: float = 0.0
+
     def begin(self) -> None:
         self.models = {client: self.x.copy() for client in range(self.num_clients)}  # x_i
 
     def train(self, client: int, round: int) -> Floats:
-        """What the client sends: x_i + eta_g (t - tau_i) D_i."""
+        """The amplified update: eta_g (t - tau_i) D_i."""
         own = self.models[client]
         absence = round - self.last[client]
-        return own + self.server_step * absence * (self.local_model(client, round, own) - own)
+        return self.server_step * absence * (self.local_model(client, round, own) - own)
 
     def merge(self, round: int, cohort: list[int], updates: dict[int, Floats]) -> None:
         if cohort:
-            self.x = np.asarray(np.mean(list(updates.values()), axis=0))
+            update = np.asarray(np.mean(list(updates.values()), axis=0))
+            if self.max_norm and np.linalg.norm(update) > self.max_norm:
+                update = update * self.max_norm / np.linalg.norm(update)
+            self.x = np.mean([self.models[client] for client in cohort], axis=0) + update
             self.models |= dict.fromkeys(cohort, self.x)
 
 

@@ -27,6 +27,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedlaavg-seen": ("fedlaavg", {"average_over": "seen"}),
     "fedlaavg-wait": ("fedlaavg", {"wait_for": 0.8}),
     "fedlaavg-damping": ("fedlaavg", {"damping": 0.7}),
+    "fedlaavg-weighted": ("fedlaavg", {"selection": "weighted", "fresh": "cohort"}),
     "fedlaavg-options": (
         "fedlaavg",
         {"damping": 0.5, "average_over": "seen", "wait_for": 0.4, "fresh": 0.3, "weighting": "none"},
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
         {"amplification": 1.5, "weighting": "none", "amplify_every": 5, "server_step": 0.5},
     ),
     "fedawe": ("fedawe", {}),
+    "fedawe-norm": ("fedawe", {"max_norm": 0.05}),
     "fedawe-step": ("fedawe", {"server_step": 0.3, "weighting": "none"}),
     "fedau": ("fedau", {"cutoff": 3}),
     "fedau-long": ("fedau", {"server_step": 0.5}),

@@ -1,7 +1,9 @@
 """FedAWE: clients continue from their own model and amplify their update by their absence (Xiang et al. 2024)."""
 
+import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from fedlatest.algorithms.base import (
@@ -23,9 +25,10 @@ from fedlatest.algorithms.base import (
 from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.algorithms.server_optimizer import check_positive
 from fedlatest.algorithms.weighting import Weighting, refuse_update_weighting, weighted_direction
+from fedlatest.errors import ConfigError
 
 
-def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
+def fedawe(*, server_step: float = 1.0, max_norm: float = 0.0, weighting: Weighting = "loss") -> Algorithm:
     r"""A client trains from its own model x_i, which is replaced by the merged model only when it takes part.
 
         x_i_local = C local steps from x_i
@@ -33,17 +36,23 @@ def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algori
         x_i = x for i in S
 
     t is the current round and tau_i the last one in which client i took part, -1 before its first. A round with an
-    empty cohort changes nothing. The authors' code also shortens the mean of the amplified updates to a norm of 0.5;
-    that is no part of their algorithm and is not done here.
+    empty cohort changes nothing. The authors' code also shortens the mean of the amplified updates to a norm of 0.5,
+    which is no part of their algorithm; `max_norm=0.5` does the same.
 
     Args:
         server_step: eta_g, the step size along the amplified updates.
+        max_norm: The largest norm of the mean of the amplified updates; 0 for no limit. With a limit, clients upload
+            x_i and the amplified update separately.
         weighting: "loss" multiplies a client's loss by its share of the samples, "none" ignores it.
 
     >>> sorted(fedawe().client_state(jnp.zeros(2)).private)
     ['model']
     """
     check_positive("server_step", server_step)
+    if not (math.isfinite(max_norm) and max_norm >= 0):
+        raise ConfigError(f"max_norm={max_norm!r}: must be a finite number, 0 (no limit) or larger")
+    limits = max_norm > 0
+    numbers = {"server_step": server_step, **({"max_norm": max_norm} if limits else {})}
     refuse_update_weighting(weighting, "FedAWE averages models")
 
     def init_client(params: Params) -> ClientState:
@@ -56,14 +65,18 @@ def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algori
     def contribute(broadcast: Any, local: Params, client: ClientState, facts: ClientFacts) -> Contribution:
         del broadcast
         own = client.private["model"]
-        absence = (facts.round - facts.last_round).astype(jnp.float32)
-        return Contribution(
-            fresh={"model": add(own, subtract(local, own), facts.numbers["server_step"] * absence)},
-        )
+        amplification = facts.numbers["server_step"] * (facts.round - facts.last_round).astype(jnp.float32)
+        if limits:
+            return Contribution(fresh={"model": own, "update": scale(subtract(local, own), amplification)})
+        return Contribution(fresh={"model": add(own, subtract(local, own), amplification)})
 
     def merge(server: ModelOnly, sums: Sums, facts: RoundFacts) -> ModelOnly:
-        del facts
-        mean = scale(sums.fresh["model"], 1.0 / jnp.maximum(sums.num, 1))
+        share = 1.0 / jnp.maximum(sums.num, 1)
+        mean = scale(sums.fresh["model"], share)
+        if limits:
+            update = scale(sums.fresh["update"], share)
+            norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(update)))
+            mean = add(mean, update, jnp.minimum(1.0, facts.numbers["max_norm"] / jnp.maximum(norm, 1e-30)))
         return where(sums.num > 0, ModelOnly(mean), server)
 
     def after_merge(broadcast: ModelOnly, client: ClientState, facts: ClientFacts) -> Parts:
@@ -83,6 +96,6 @@ def fedawe(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algori
         contribute=contribute,
         merge=merge,
         after_merge=after_merge,
-        settings={"server_step": server_step, "weighting": weighting},
-        numbers={"server_step": server_step},
+        settings={**numbers, "weighting": weighting},
+        numbers=numbers,
     )

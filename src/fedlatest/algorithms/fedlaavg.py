@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import optax
 
 from fedlatest.algorithms.base import NEVER, Algorithm, Cohort, RoundFacts, Sums, UpdateUpload, add, scale
-from fedlatest.algorithms.selection import oldest_first
+from fedlatest.algorithms.selection import age_weighted, oldest_first
 from fedlatest.algorithms.server_optimizer import make_server_step, server_numbers, server_settings
 from fedlatest.algorithms.weighting import Weighting, weighted_direction
 from fedlatest.errors import ConfigError
 
+Selection = Literal["oldest", "weighted"]
 Fresh = Literal["average", "cohort"] | float
 
 
@@ -28,6 +29,7 @@ def fedlaavg(
     average_over: Literal["all", "seen"] = "all",
     wait_for: float = 0.0,
     damping: float = 0.0,
+    selection: Selection = "oldest",
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -59,6 +61,9 @@ def fedlaavg(
         damping: Multiply u_old in the step by (mean age)^-damping, 0 or larger; the age is the number of rounds since a
             client took part, and the mean is over the clients outside the cohort that have taken part before. A factor
             per client is not possible: the server knows the sum of the remembered updates only.
+        selection: "oldest" takes the K clients absent longest as in the paper; "weighted" draws K clients with
+            probabilities proportional to the square of their absence, which prevents resonance (docs/theory.md).
+            Lemma 1 then holds with high probability only.
         server_optimizer: An optax transformation of u, such as `optax.scale_by_adam()`; the server then adds
             `server_step` times its result.
         server_step: The server's step size; 1 in the paper.
@@ -81,6 +86,8 @@ def fedlaavg(
         raise ConfigError(f"wait_for={wait_for!r}: must be a share of the clients, in [0, 1]")
     if not (math.isfinite(damping) and damping >= 0):
         raise ConfigError(f"damping={damping!r}: must be a finite number, 0 or larger")
+    if selection not in ("oldest", "weighted"):
+        raise ConfigError(f"selection={selection!r}: choose 'oldest' (the paper) or 'weighted'")
     damps = damping > 0
     dampened = {"damping": damping} if damps else {}
     waits = wait_for > 0
@@ -91,7 +98,7 @@ def fedlaavg(
 
     def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
         del server
-        return oldest_first(available, facts)
+        return (oldest_first if selection == "oldest" else age_weighted)(available, facts)
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
@@ -123,7 +130,7 @@ def fedlaavg(
         direction=weighted_direction(weighting),
         contribute=UpdateUpload(weighted=weighting == "update", remembered=True),
         merge=merge,
-        oldest_first=True,
+        oldest_first=selection == "oldest",
         settings={
             "weighting": weighting,
             "empty_round": empty_round,
@@ -131,6 +138,7 @@ def fedlaavg(
             **({} if average_over == "all" else {"average_over": average_over}),
             **waiting,
             **dampened,
+            **({} if selection == "oldest" else {"selection": selection}),
             **server_settings(server_optimizer, step_numbers),
         },
         numbers={**fresh_numbers, **waiting, **dampened, **step_numbers},

@@ -6,7 +6,7 @@ from typing import Literal
 import optax
 
 from fedlatest.algorithms.base import Algorithm
-from fedlatest.algorithms.fedlaavg import fedlaavg
+from fedlatest.algorithms.fedlaavg import Selection, fedlaavg
 from fedlatest.algorithms.weighting import Weighting
 
 
@@ -14,6 +14,7 @@ def fedlaavg_fresh(
     *,
     weighting: Weighting = "loss",
     empty_round: Literal["step", "hold"] = "step",
+    selection: Selection = "oldest",
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
@@ -32,6 +33,7 @@ def fedlaavg_fresh(
     Args:
         weighting: How a client's share of the samples is used; see `fedlaavg`.
         empty_round: What happens when nobody takes part: "step" moves along u, "hold" leaves the model unchanged.
+        selection: Which clients take part; see `fedlaavg`.
         server_optimizer: An optax transformation of the step; see `fedlaavg`.
         server_step: The server's step size.
 
@@ -39,8 +41,8 @@ def fedlaavg_fresh(
     []
     """
     base = fedlaavg(
-        weighting=weighting, empty_round=empty_round, fresh="cohort", server_optimizer=server_optimizer,
-        server_step=server_step,
+        weighting=weighting, empty_round=empty_round, fresh="cohort", selection=selection,
+        server_optimizer=server_optimizer, server_step=server_step,
     )  # fmt: skip
     return replace(
         base,

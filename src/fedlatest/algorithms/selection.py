@@ -1,4 +1,4 @@
-"""Selection of the cohort: K of the available clients, oldest first, lowest value first or uniformly at random.
+"""Selection of the cohort: K of the available clients, oldest first, lowest value first or at random.
 
 All rank all N clients and take the K highest, so the cohort has a fixed size under `jit`; slots beyond the available
 clients are masked. On a CPU a rank is a float whose bit pattern carries 30 hashed bits: there, `top_k` is a hundred
@@ -46,6 +46,18 @@ def lowest_first(values: jax.Array, available: jax.Array, facts: RoundFacts) -> 
     threshold = jnp.min(lax.top_k(score, facts.cohort_size)[0])  # as in `oldest_first`
     rank = jnp.where(score > threshold, jnp.inf, jnp.where(score == threshold, _as_float(draw), 0.0))
     return _highest(jnp.where(available, rank, -1.0), facts.cohort_size)
+
+
+def age_weighted(available: jax.Array, facts: RoundFacts) -> Cohort:
+    """Return K of the available clients, drawn without replacement with probabilities proportional to (r - R_i)^2.
+
+    Client i has the value -log(U_i) / (r - R_i)^2 with U_i uniform in (0, 1), and those with the lowest values are
+    taken: the method of Efraimidis and Spirakis (2006). Unlike `oldest_first`, it does not visit clients in a fixed
+    order, so that the ages of clients do not repeat from cycle to cycle.
+    """
+    draw = (_hashed(facts, facts.round).astype(jnp.float32) + 0.5) / 2.0**30
+    age = jnp.maximum(facts.round - facts.last_round, 1).astype(jnp.float32)
+    return lowest_first(-jnp.log(jnp.minimum(draw, 1.0)) / age**2, available, facts)
 
 
 def uniform(available: jax.Array, facts: RoundFacts) -> Cohort:
