@@ -137,7 +137,12 @@ def _half_square(x: jax.Array, centres: jax.Array, labels: jax.Array) -> jax.Arr
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "selection", "fresh"), [(fedlaavg(), "oldest", "average"), (fedvarp(), "uniform", "cohort")]
+    ("algorithm", "selection", "fresh"),
+    [
+        (fedlaavg(), "oldest", "average"),
+        (fedvarp(), "uniform", "cohort"),
+        (fedlaavg(selection="weighted"), "weighted", "average"),
+    ],
 )
 def test_simulated_training_grows_as_predicted(algorithm: Algorithm, selection: Selection, fresh: Fresh) -> None:
     """The cohorts equal the simulator's, and so do the iterates: x follows the delay equation from the optimum 0.
@@ -176,7 +181,7 @@ def test_simulated_training_grows_as_predicted(algorithm: Algorithm, selection: 
         (lambda: select_cohorts(np.ones((3, 2), bool), cohort_size=3), "cohort_size=3: must be in 1 .. 2"),
         (
             lambda: select_cohorts(np.ones((3, 2), bool), cohort_size=1, selection="newest"),  # type: ignore[arg-type]
-            "selection='newest': choose 'oldest' or 'uniform'",
+            "selection='newest': choose 'oldest', 'uniform' or 'weighted'",
         ),
         (lambda: growth(np.ones((9, 2), bool), 0.1), "cohorts: have 9 rounds"),
         (lambda: growth(np.ones((99, 2), bool), 0.1, fresh="all"), "fresh='all': choose"),

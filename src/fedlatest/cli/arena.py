@@ -160,7 +160,7 @@ def _write_results(root: Path, target: float | None) -> None:
     from fedlatest.report.rank_figures import draw_ranks
 
     board = Leaderboard(root, target=target)
-    out.print(_summary(board))
+    out.print(_summary(board), width=max(out.width, 40 + 14 * len(board.cases)), crop=False)
     paths = write_leaderboard(board, root)
     if len(board.methods) > 1:
         paths += [draw_ranks(board, root / f"ranks.{suffix}") for suffix in ("png", "pdf")]

@@ -83,9 +83,11 @@ def _draw(figure: Figure, board: Leaderboard) -> None:
 
 def _draw_axis(axes: Axes, low: int, high: int, difference: float) -> None:
     axes.plot([low, high], [0, 0], color="black", linewidth=1)
+    every = 1 if high - low < 12 else 2 if high - low < 30 else 5
     for rank in range(low, high + 1):
         axes.plot([rank, rank], [0, 0.06], color="black", linewidth=1)
-        axes.text(rank, 0.1, str(rank), ha="center", va="bottom", fontsize=8)
+        if (rank - low) % every == 0:
+            axes.text(rank, 0.1, str(rank), ha="center", va="bottom", fontsize=8)
     if math.isfinite(difference):
         shown = min(difference, high - low)
         axes.plot([low, low + shown], [0.36, 0.36], color="black", linewidth=2)

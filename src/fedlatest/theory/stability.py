@@ -28,7 +28,7 @@ Axes: [rounds, N] tables, [M] several gains at once.
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ import numpy.typing as npt
 from fedlatest.errors import ConfigError
 
 Fresh = Literal["average", "cohort"] | float
-Selection = Literal["oldest", "uniform"]
+Selection = Literal["oldest", "uniform", "weighted"]
 Table = npt.NDArray[np.bool_]  # [rounds, N]
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
@@ -75,14 +75,17 @@ class StableGain(NamedTuple):
 def select_cohorts(
     available: Table, *, cohort_size: int, selection: Selection = "oldest", draw: Draw | None = None
 ) -> Table:
-    """Return the cohorts that FedLaAvg ("oldest" first) or FedVARP ("uniform") selects, which do not depend on x.
+    """Return the cohorts that FedLaAvg ("oldest" first or "weighted") or FedVARP ("uniform") selects.
+
+    They do not depend on x.
 
     Args:
         available: bool [rounds, N].
         cohort_size: K, the number of clients in a cohort, or all available ones if there are fewer.
-        selection: "oldest" takes the clients with the lowest R_i, and draws among equal ones; "uniform" draws.
-        draw: [N] rounds -> [N] random integers, which decide: of the R_i for "oldest", of the current round for
-            "uniform". Without it the integers are drawn by NumPy.
+        selection: "oldest" takes the clients with the lowest R_i, and draws among equal ones; "uniform" draws;
+            "weighted" draws with probabilities proportional to (r - R_i)^2.
+        draw: [N] rounds -> [N] random integers below 2^30, which decide: of the R_i for "oldest", of the current round
+            otherwise. Without it the integers are drawn by NumPy.
 
     Returns:
         bool [rounds, N], who takes part.
@@ -93,16 +96,21 @@ def select_cohorts(
     rounds, num_clients = available.shape
     if not 1 <= cohort_size <= num_clients:
         raise ConfigError(f"cohort_size={cohort_size}: must be in 1 .. {num_clients}, the number of clients")
-    if selection not in ("oldest", "uniform"):
-        raise ConfigError(f"selection={selection!r}: choose 'oldest' or 'uniform'")
+    if selection not in get_args(Selection):
+        raise ConfigError(f"selection={selection!r}: choose 'oldest', 'uniform' or 'weighted'")
     rng = np.random.default_rng(0)
     draw = draw or (lambda when: rng.integers(0, 2**30, when.size))
     last_round = np.full(num_clients, -1)
     cohorts = np.zeros_like(available)
     for round in range(rounds):
-        first = last_round if selection == "oldest" else np.full(num_clients, round)
         candidates = np.flatnonzero(available[round])
-        order = np.lexsort((-draw(first)[candidates], first[candidates]))
+        drawn = draw(last_round if selection == "oldest" else np.full(num_clients, round))[candidates]
+        if selection == "weighted":
+            order = np.argsort(-np.log((drawn + 0.5) / 2**30) / (round - last_round[candidates]) ** 2, kind="stable")
+        elif selection == "oldest":
+            order = np.lexsort((-drawn, last_round[candidates]))
+        else:
+            order = np.argsort(-drawn, kind="stable")
         chosen = candidates[order[:cohort_size]]
         last_round[chosen] = round
         cohorts[round, chosen] = True
