@@ -3,6 +3,7 @@
 import pytest
 
 from fedlatest import ConfigError
+from fedlatest.algorithms import ALGORITHMS
 from fedlatest.data import generated_tweets, load_digits
 from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.experiments.mnist import DEFAULTS
@@ -16,7 +17,7 @@ def test_defaults_of_mnist_are_those_of_the_paper() -> None:
         "num_clients": 1000, "participation": 0.1, "local_steps": 10, "batch_size": 5, "learning_rate": 0.01,
         "rounds": 4000, "evaluate_every": 20, "partition_seed": 0,
         "weighting": "loss", "empty_round": "step", "fresh": "average", "average_over": "all", "wait_for": 0.0,
-        "damping": 0.0, "server_step": 1.0, "period": 100, "digits": 1,
+        "damping": 0.0, "selection": "oldest", "server_step": 1.0, "period": 100, "digits": 1,
     }  # fmt: skip
 
 
@@ -174,6 +175,13 @@ def test_quickstart_passes_a_key_to_the_algorithms_that_have_it() -> None:
     assert experiments["fedlaavg"]["empty_round"] == "hold"
     assert experiments["fedavg"]["weighting"] == experiments["fedprox"]["weighting"] == "none"
     assert "weighting" not in experiments["sequential"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_manifests_hold_every_key_of_the_algorithm(name: str) -> None:
+    """A report tells by these entries which values of a recipe belong to the algorithm and not to the setting."""
+    algorithm = ALGORITHMS[name]()
+    assert set(keywords(ALGORITHMS[name])) <= {*algorithm.settings, *algorithm.numbers}
 
 
 def test_no_two_components_share_a_key() -> None:

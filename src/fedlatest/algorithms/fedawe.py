@@ -96,6 +96,6 @@ def fedawe(*, server_step: float = 1.0, max_norm: float = 0.0, weighting: Weight
         contribute=contribute,
         merge=merge,
         after_merge=after_merge,
-        settings={**numbers, "weighting": weighting},
+        settings={"server_step": server_step, "max_norm": max_norm, "weighting": weighting},
         numbers=numbers,
     )

@@ -124,8 +124,9 @@ def simulate_rate(setting: RateSetting, seeds: Sequence[int] = (0,)) -> RatePoin
         samples, centres = _clients(setting)
         pattern = diurnal(np.arange(setting.num_clients) % 2 == 0, period=setting.period)
         squared, largest, staleness = [], 0.0, 0
+        numbers = {name: jnp.float64(number) for name, number in program.algorithm.numbers.items()}
         for seed in seeds:
-            trial = Trial(jnp.uint32(seed), pattern, jnp.float64(setting.learning_rate), {})
+            trial = Trial(jnp.uint32(seed), pattern, jnp.float64(setting.learning_rate), numbers)
             state = initial_state(program, jnp.full(DIMENSIONS, START, jnp.float64), setting.num_clients)
             _, observed, record = observe_rounds(program, samples, trial, state, setting.rounds, observe_gradients)
             squared.append(observed["global"][:-1].mean())

@@ -43,6 +43,7 @@ METHODS = (
     Method("FedLaAvg", "fedlaavg", "oldest", "average"),
     Method("FedLaAvg, uniform", "mifa", "uniform", "average"),
     Method("FedLaAvg, fresh", "fedlaavg_fresh", "oldest", "cohort"),
+    Method("the same, weighted", "fedlaavg_fresh", "weighted", "cohort"),
     Method("FedVARP", "fedvarp", "uniform", "cohort"),
 )
 

@@ -40,7 +40,7 @@ def next_points(scores: Mapping[Point, float], *, number: int, has_server_step: 
     [Point(client=0, server=0), Point(client=1, server=0), Point(client=-1, server=0)]
     >>> scores = {Point(0, 0): 0.8, Point(1, 0): 0.9, Point(-1, 0): 0.7}
     >>> [tuple(point) for point in next_points(scores, number=3)]
-    [(2, 0), (1, 1), (1, -1)]
+    [(2.0, 0.0), (1.0, 1.0), (1.0, -1.0)]
     """
     untried = [point for point in FIRST if point not in scores][:number]
     directions = [each for each in DIRECTIONS if has_server_step or each.server == 0]
