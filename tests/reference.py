@@ -258,6 +258,7 @@ class FedLaAvg(FedAvg):
 @dataclass
 class FedLaAvgFresh(FedLaAvg):
     fresh: str | float = "cohort"
+    selection: str = "weighted"
 
 
 @dataclass

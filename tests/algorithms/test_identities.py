@@ -130,8 +130,8 @@ def test_kinds_of_fresh_weights_do_not_share_a_program() -> None:
     assert programs[0] != programs[1] != programs[2] != programs[0]
 
 
-def test_fedlaavg_fresh_is_fedlaavg_with_fresh_cohort() -> None:
-    same(final(fedlaavg_fresh(), COINS), final(fedlaavg(fresh="cohort"), COINS), tolerance=0)
+def test_fedlaavg_fresh_is_fedlaavg_with_two_keywords() -> None:
+    same(final(fedlaavg_fresh(), COINS), final(fedlaavg(fresh="cohort", selection="weighted"), COINS), tolerance=0)
 
 
 def test_fedlaavg_fresh_with_all_clients_is_fedavg() -> None:
@@ -226,7 +226,7 @@ def test_mifa_scales_old_gradients_by_the_current_learning_rate() -> None:
 
 def test_fedvarp_with_oldest_first_selection_is_fedlaavg_fresh() -> None:
     own = replace(fedvarp(), select=fedlaavg().select)
-    same(final(own, COINS), final(fedlaavg_fresh(empty_round="hold"), COINS))
+    same(final(own, COINS), final(fedlaavg_fresh(empty_round="hold", selection="oldest"), COINS))
 
 
 @pytest.mark.parametrize(

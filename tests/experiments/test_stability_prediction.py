@@ -29,12 +29,14 @@ def test_always_available_clients_take_turns() -> None:
         found = predict_stability(always(20), training, cohort_size=2, rounds=1000)
         by_title = {each.method.title: each for each in found}
         assert list(by_title) == [method.title for method in METHODS]
-        average, fresh = by_title["FedLaAvg"], by_title["FedLaAvg, fresh"]
+        average, fresh = by_title["FedLaAvg"], by_title["FedLaAvg, step 1/K"]
         assert average.stable.gain == pytest.approx(threshold, rel=0.01)
         assert average.stable.swing == pytest.approx(20, rel=0.02)
         assert average.mean_staleness == pytest.approx(4.5)
         assert average.rarest_visits == 10
         assert fresh.stable.gain > 1.2 * threshold
+        assert not by_title["FedLaAvg, fresh"].stable.exists
+        assert 4.5 < by_title["FedLaAvg, fresh"].mean_staleness < 6
         assert by_title["FedLaAvg, uniform"].mean_staleness > 8
     limit = training.curvature(average.stable.gain)
     assert limit is not None

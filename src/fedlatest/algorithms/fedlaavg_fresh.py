@@ -1,4 +1,4 @@
-"""FedLaAvg, fresh: FedLaAvg whose step weights this round's differences by 1/|S| instead of 1/N."""
+"""FedLaAvg, fresh: the setting of FedLaAvg that we recommend; it does not resonate with the availability."""
 
 from dataclasses import replace
 from typing import Literal
@@ -14,18 +14,19 @@ def fedlaavg_fresh(
     *,
     weighting: Weighting = "loss",
     empty_round: Literal["step", "hold"] = "step",
-    selection: Selection = "oldest",
+    selection: Selection = "weighted",
     server_optimizer: optax.GradientTransformation | None = None,
     server_step: float = 1.0,
 ) -> Algorithm:
-    r"""Select the K clients that have been absent longest; step along the old average and the cohort's mean difference.
+    r"""Draw clients by their absence; step along the average of all latest updates and the cohort's mean difference.
 
-        B_r = the K clients of C_r with the lowest R_i
+        B_r = K clients of C_r, drawn with probabilities proportional to (r - R_i)^2
         x   = x + server_step (u + (1/|B_r|) \sum_{i in B_r} (u_i_new - u_i))
         u   = u + (1/N) \sum_{i in B_r} (u_i_new - u_i)          so that u = (1/N) \sum_i u_i at all times
 
-    This is `fedlaavg(fresh="cohort")`: the selection of FedLaAvg with the step of FedVARP (Jhunjhunwala et al. 2022).
-    If all clients take part it is FedAvg.
+    This is `fedlaavg(fresh="cohort", selection="weighted")`. The step is that of FedVARP (Jhunjhunwala et al. 2022).
+    The paper's step and oldest-first selection resonate under some availability; docs/theory.md explains why these do
+    not. If all clients take part it is FedAvg.
 
     Each client keeps its latest update; the server keeps their sum. An upload has the size of the model. Participation
     rates are not needed.

@@ -42,8 +42,8 @@ class Method(NamedTuple):
 METHODS = (
     Method("FedLaAvg", "fedlaavg", "oldest", "average"),
     Method("FedLaAvg, uniform", "mifa", "uniform", "average"),
-    Method("FedLaAvg, fresh", "fedlaavg_fresh", "oldest", "cohort"),
-    Method("the same, weighted", "fedlaavg_fresh", "weighted", "cohort"),
+    Method("FedLaAvg, step 1/K", "fedlaavg", "oldest", "cohort"),
+    Method("FedLaAvg, fresh", "fedlaavg_fresh", "weighted", "cohort"),
     Method("FedVARP", "fedvarp", "uniform", "cohort"),
 )
 
@@ -176,7 +176,7 @@ def predict_resonance(
         return None
     average, fresh = predict_stability(
         availability, training, cohort_size=cohort_size, rounds=rounds, ids=ids,
-        methods=[method for method in METHODS if method.selection == "oldest"],
+        methods=[method for method in METHODS if method.title in ("FedLaAvg", "FedLaAvg, fresh")],
     )  # fmt: skip
     known = curvature is not None and training.learning_rate is not None
     return Resonance(

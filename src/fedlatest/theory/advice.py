@@ -26,9 +26,9 @@ class Resonance(NamedTuple):
     """The stability of FedLaAvg's step for the cohorts of a setting; see `stability`."""
 
     stable: StableGain
-    """With fresh="average"."""
+    """With fresh="average" and selection="oldest"."""
     fresh: StableGain
-    """With fresh="cohort"."""
+    """With fresh="cohort" and selection="weighted"."""
     rarest_visits: float
     """Rounds between two participations of the client that takes part least often, on average."""
     gain: float | None = None
