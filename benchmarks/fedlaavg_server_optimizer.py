@@ -24,6 +24,7 @@ from fedlatest.experiments.settings import resolve
 from fedlatest.simulation import ExperimentSpec, Result, simulate_together
 
 OPTIMIZERS: Mapping[str, tuple[optax.GradientTransformation, tuple[float, ...]]] = {  # with server steps to try
+    "none": (optax.identity(), (1.0, 3.16, 10.0)),
     "momentum": (optax.trace(0.9), (0.03, 0.1, 0.3)),
     "adam": (optax.scale_by_adam(), (0.001, 0.003, 0.01)),
     "yogi": (optax.scale_by_yogi(), (0.001, 0.003, 0.01)),

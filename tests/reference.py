@@ -220,7 +220,6 @@ class FedLaAvg(FedAvg):
     empty_round: str = "step"
     fresh: str | float = "average"
     average_over: str = "all"
-    wait_for: float = 0.0
     damping: float = 0.0
     selection: str = "oldest"
 
@@ -245,8 +244,6 @@ class FedLaAvg(FedAvg):
         differences = [update - self.stored[client] for client, update in updates.items()]
         for client, update in updates.items():
             self.stored[client] = update
-        if num_seen < self.wait_for * self.num_clients:
-            return
         if not cohort and self.empty_round == "step":
             self.x = self.x + self.server_step * old
         if cohort:

@@ -72,6 +72,24 @@ def test_a_finished_arena_runs_nothing_again_and_one_that_lost_a_run_repeats_it(
     assert (tmp_path / "a/leaderboard.csv").read_text() == before
 
 
+def test_runs_on_changed_files_are_not_compared(finished: tuple[Path, Done], tmp_path: Path) -> None:
+    """The manifest of one final run names another availability than those of the others."""
+    shutil.copytree(finished[0] / "a", tmp_path / "a")
+    path = tmp_path / "a/final/always--fedavg/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["data"]["availability"] = "other"
+    path.write_text(json.dumps(manifest))
+    done = fedlatest_here("report", "a", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "was run on other data or another availability" in done.stderr
+
+
+def test_the_target_is_kept(finished: tuple[Path, Done], tmp_path: Path) -> None:
+    shutil.copytree(finished[0] / "a", tmp_path / "a")
+    assert fedlatest_here(*ARENA, "--out", "a", "--target", "0.3", cwd=tmp_path).returncode == 0
+    assert {board.target for board in Leaderboard(tmp_path / "a").boards} == {0.3}
+
+
 def test_the_report_command_knows_an_arena(finished: tuple[Path, Done], tmp_path: Path) -> None:
     done = fedlatest_here("report", str(finished[0] / "a"), "--out", "page.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -104,6 +122,9 @@ def test_a_method_that_always_diverges_is_a_result(tmp_path: Path) -> None:
         (("--trials", "0"), "--trials 0: must be at least 1"),
         (("--target", "95"), "--target 95.0: must be an accuracy"),
         (("--algorithms", "fedavg", "--set", "mu=1"), "no method and no case that is compared has this key"),
+        (("--set", "availability=windows"), "use --availability to choose what is compared"),
+        (("--set", "algorithm=fedavg"), "use --algorithms to choose what is compared"),
+        (("--availability", "bernoulli:rate=1.5"), "rate=1.5"),
         (("--seeds", "3"), "holds an arena with another configuration"),
     ],
 )

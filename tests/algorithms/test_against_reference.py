@@ -25,12 +25,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # the factory's name and keywo
     "fedlaavg-cohort": ("fedlaavg", {"fresh": "cohort", "empty_round": "hold"}),
     "fedlaavg-number": ("fedlaavg", {"fresh": 0.25, "server_step": 0.5}),
     "fedlaavg-seen": ("fedlaavg", {"average_over": "seen"}),
-    "fedlaavg-wait": ("fedlaavg", {"wait_for": 0.8}),
     "fedlaavg-damping": ("fedlaavg", {"damping": 0.7}),
     "fedlaavg-weighted": ("fedlaavg", {"selection": "weighted", "fresh": "cohort"}),
     "fedlaavg-options": (
         "fedlaavg",
-        {"damping": 0.5, "average_over": "seen", "wait_for": 0.4, "fresh": 0.3, "weighting": "none"},
+        {"damping": 0.5, "average_over": "seen", "fresh": 0.3, "weighting": "none"},
     ),
     "fedlaavg_fresh": ("fedlaavg_fresh", {}),
     "fedlaavg_fresh-update": ("fedlaavg_fresh", {"weighting": "update"}),

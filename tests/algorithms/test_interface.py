@@ -291,7 +291,6 @@ def test_optimizers_with_a_learning_rate_are_refused(make: Callable[[], Any]) ->
         (lambda: fedlaavg(fresh=UNKNOWN), r"fresh='unknown': choose 'average' \(1/N, the paper\), 'cohort'"),
         (lambda: fedlaavg(average_over=UNKNOWN), "average_over='unknown': choose 'all'"),
         (lambda: fedlaavg(average_over="seen", weighting="update"), "average_over='seen': with weighting='update'"),
-        (lambda: fedlaavg(wait_for=1.5), "wait_for=1.5: must be a share of the clients"),
         (lambda: fedlaavg(damping=-1.0), "damping=-1.0: must be a finite number"),
         (lambda: fedlaavg(fresh=0.0), r"fresh=0.0: choose .* or a number in \(0, 1\]"),
         (lambda: fedlaavg(fresh=float("nan")), "fresh=nan"),

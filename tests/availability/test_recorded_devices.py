@@ -145,6 +145,11 @@ def test_fedscale_clients(tmp_path: Path) -> None:
         ({5: client([1], [float("nan")])}, "client 5: times must be numbers of seconds from 0 on"),
         ({5: client([1], [2], finish=0)}, "client 5: times must be numbers of seconds from 0 on"),
         ({5: client([1], [2], finish=None)}, "client 5: times must be numbers of seconds from 0 on"),
+        ({5: client([10**400], [2])}, "client 5: times must be numbers of seconds from 0 on"),
+        (
+            {5: client([0], [1], finish=1e-9), 6: client([0], [1], finish=1e9)},
+            "repeating the recordings up to the longest finish_time, 1e+09 s, gives 1e+18 intervals",
+        ),
         ({5: client([9], [2])}, "client 5 becomes active at 9 and inactive before that, at 2"),
         ({5: client([np.int64(1)], [2])}, "refused, because it contains the pickle instruction"),
     ],

@@ -1,7 +1,13 @@
 """A table of bits is available exactly as the model from which it was made."""
 
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import register_dataclass
+from jax.typing import ArrayLike
 
 from fedlatest import Availability, bernoulli, diurnal, fedavg, markov, simulate
 from fedlatest.availability import tabulated
@@ -48,6 +54,28 @@ def test_models_without_randomness_share_one_table() -> None:
     model = diurnal(RATES < 0.5, period=3)
     assert tabulate(model, 20, seed=1) is tabulate(model, 20, seed=2)
     assert tabulate(bernoulli(RATES), 20, seed=1) is not tabulate(bernoulli(RATES), 20, seed=2)
+
+
+def test_classes_of_the_same_name_have_tables_of_their_own() -> None:
+    """As in a notebook in which a class is defined again."""
+
+    def redefined(period: int) -> Availability:
+        @register_dataclass
+        @dataclass(frozen=True)
+        class Mine(Availability):
+            size: int = field(default=3, metadata={"static": True})
+
+            @property
+            def num_clients(self) -> int:
+                return self.size
+
+            def available(self, round: ArrayLike, seed: ArrayLike) -> jax.Array:
+                return jnp.full(self.size, jnp.asarray(round) % period == 0)
+
+        return Mine()
+
+    first, second = (tabulate(redefined(period), 8, seed=0).table(8).sum() for period in (2, 7))
+    assert (first, second) == (3 * 4, 3 * 2)
 
 
 def test_a_table_that_is_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

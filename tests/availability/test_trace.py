@@ -178,6 +178,11 @@ def test_whole_numbers_are_positions(path: Path) -> None:
     assert read_trace(path) == [Interval(5, 0, 1.5), Interval(2, 1, 20), Interval(5, 3, 4)]
 
 
+def test_serial_numbers_are_names(path: Path) -> None:
+    path.write_text("client,start,end\n867530912345678,0,1\n353879234252633,1,2\n867530912345678,3,4\n")
+    assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1, 2), Interval(0, 3, 4)]
+
+
 def test_names_are_numbered_by_first_appearance(path: Path) -> None:
     path.write_text("client,start,end\nzoe,0,1\nann,1,2\nzoe,3,4\n7,0,1\n")
     assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1, 2), Interval(0, 3, 4), Interval(2, 0, 1)]

@@ -16,7 +16,7 @@ def test_defaults_of_mnist_are_those_of_the_paper() -> None:
         "algorithm": "fedlaavg", "availability": "diurnal", "partition": "label", "model": "logistic",
         "num_clients": 1000, "participation": 0.1, "local_steps": 10, "batch_size": 5, "learning_rate": 0.01,
         "rounds": 4000, "evaluate_every": 20, "partition_seed": 0,
-        "weighting": "loss", "empty_round": "step", "fresh": "average", "average_over": "all", "wait_for": 0.0,
+        "weighting": "loss", "empty_round": "step", "fresh": "average", "average_over": "all",
         "damping": 0.0, "selection": "oldest", "server_step": 1.0, "period": 100, "digits": 1,
     }  # fmt: skip
 

@@ -85,7 +85,7 @@ def as_simulated(federation: fedlatest.Federation, local: Local, client: int) ->
         (fedlaavg_fresh(weighting="update"), "client"),
         (fedlatest.fedlaavg(weighting="update", fresh=0.3), "server"),
         (fedvarp(weighting="none", server_step=0.5), "client"),
-        (fedlatest.fedlaavg(weighting="none", average_over="seen", wait_for=0.3, damping=0.5), "client"),
+        (fedlatest.fedlaavg(weighting="none", average_over="seen", damping=0.5), "client"),
         (fedlatest.fedavg(weighting="update"), None),
         (fedlatest.fedadam(weighting="none"), None),
         (amplified_fedavg(weighting="update", amplify_every=3), None),

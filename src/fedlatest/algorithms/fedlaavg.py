@@ -27,7 +27,6 @@ def fedlaavg(
     empty_round: Literal["step", "hold"] = "step",
     fresh: Fresh = "average",
     average_over: Literal["all", "seen"] = "all",
-    wait_for: float = 0.0,
     damping: float = 0.0,
     selection: Selection = "oldest",
     server_optimizer: optax.GradientTransformation | None = None,
@@ -57,7 +56,6 @@ def fedlaavg(
         average_over: "all" divides the sum of the latest updates by N as in the paper; "seen" divides it by the number
             of clients that have taken part so far, so that the first steps are as long as later ones. It is the same
             once every client has taken part, and not available with weighting="update".
-        wait_for: The share of the clients that must have taken part before the server takes its first step, in [0, 1].
         damping: Multiply u_old in the step by (mean age)^-damping, 0 or larger; the age is the number of rounds since a
             client took part, and the mean is over the clients outside the cohort that have taken part before. A factor
             per client is not possible: the server knows the sum of the remembered updates only.
@@ -82,16 +80,12 @@ def fedlaavg(
             "average_over='seen': with weighting='update' the server does not know the weight of the clients seen so "
             "far; choose weighting 'loss' or 'none'"
         )
-    if not 0 <= wait_for <= 1:
-        raise ConfigError(f"wait_for={wait_for!r}: must be a share of the clients, in [0, 1]")
     if not (math.isfinite(damping) and damping >= 0):
         raise ConfigError(f"damping={damping!r}: must be a finite number, 0 or larger")
     if selection not in ("oldest", "weighted"):
         raise ConfigError(f"selection={selection!r}: choose 'oldest' (the paper) or 'weighted'")
     damps = damping > 0
     dampened = {"damping": damping} if damps else {}
-    waits = wait_for > 0
-    waiting = {"wait_for": wait_for} if waits else {}
     fresh_numbers, step_numbers = _fresh_numbers(fresh), server_numbers(server_step)
     fresh_kind = "number" if fresh_numbers else fresh  # what `merge` captures: the number itself comes from the facts
     init_server, step = make_server_step(server_optimizer)
@@ -102,8 +96,6 @@ def fedlaavg(
 
     def merge(server: Any, sums: Sums, facts: RoundFacts) -> Any:
         moves = jnp.bool_(True) if empty_round == "step" else sums.num > 0
-        if waits:
-            moves = moves & (_num_seen(facts) / facts.num_clients >= facts.numbers["wait_for"])
         everyone = facts.total_weight if weighting == "update" else facts.num_clients
         divisor = jnp.maximum(_num_seen(facts), 1) if average_over == "seen" else everyone
         stale = (_mean_age(facts) ** -facts.numbers["damping"] if damps else 1.0) / divisor
@@ -136,12 +128,11 @@ def fedlaavg(
             "empty_round": empty_round,
             "fresh": fresh,
             "average_over": average_over,
-            "wait_for": wait_for,
             "damping": damping,
             "selection": selection,
             **server_settings(server_optimizer, step_numbers),
         },
-        numbers={**fresh_numbers, **waiting, **dampened, **step_numbers},
+        numbers={**fresh_numbers, **dampened, **step_numbers},
     )
 
 

@@ -57,7 +57,7 @@ def age_weighted(available: jax.Array, facts: RoundFacts) -> Cohort:
     """
     draw = (_hashed(facts, facts.round).astype(jnp.float32) + 0.5) / 2.0**30
     age = jnp.maximum(facts.round - facts.last_round, 1).astype(jnp.float32)
-    return lowest_first(-jnp.log(jnp.minimum(draw, 1.0)) / age**2, available, facts)
+    return lowest_first(jnp.abs(jnp.log(draw)) / age**2, available, facts)  # abs: -log(1) would be -0.0
 
 
 def uniform(available: jax.Array, facts: RoundFacts) -> Cohort:

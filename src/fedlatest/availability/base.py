@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -171,12 +171,13 @@ class FingerprintedModel:
     """A model that is compared by its fingerprint, as a key of caches."""
 
     fingerprint: str
+    structure: Any  # contains the classes, so that two classes of the same name differ
     model: Availability = dataclasses.field(compare=False)
 
     @classmethod
     def of(cls, model: Availability) -> FingerprintedModel:
         """Return the model with its fingerprint."""
-        return cls(model.fingerprint(), model)
+        return cls(model.fingerprint(), jax.tree.structure(model), model)
 
 
 @register_dataclass

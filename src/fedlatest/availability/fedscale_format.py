@@ -13,6 +13,9 @@ from fedlatest.availability.plain_pickle import read_plain_pickle
 from fedlatest.availability.trace_files import Interval, RecordedDevices
 from fedlatest.errors import DataError
 
+MAX_SECONDS = 2**40
+MAX_INTERVALS = 10**8
+
 
 def read_fedscale(path: Path) -> RecordedDevices:
     """Read the clients of a FedScale file, without executing anything in it; times are in seconds.
@@ -29,6 +32,12 @@ def read_fedscale(path: Path) -> RecordedDevices:
         raise DataError(f"{path}: is no FedScale trace, which is a dict from clients to their times")
     recordings = [_recording(path, client, about) for client, about in content.items()]
     length = max(finish for _, finish in recordings)
+    num_repeated = sum(length / finish * len(periods) for periods, finish in recordings)
+    if num_repeated > MAX_INTERVALS:
+        raise DataError(
+            f"{path}: repeating the recordings up to the longest finish_time, {length:g} s, gives {num_repeated:.2g} "
+            f"intervals, more than {MAX_INTERVALS:,}; is a finish_time much too short?"
+        )
     intervals = [
         Interval(number, start, end)
         for number, (periods, finish) in enumerate(recordings)
@@ -65,4 +74,4 @@ def _repeated(periods: list[tuple[float, float]], finish: float, length: float) 
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and 0 <= value < MAX_SECONDS

@@ -24,6 +24,7 @@ from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError, DataError
 
 MAX_ROUND = 2**31 - 2  # round arithmetic is int32
+MAX_DEVICES = 10**9  # the merge of intervals computes device * MAX_ROUND in int64
 NEARLY_A_DAY = 0.9  # a last day that was recorded at least for this share counts as a day
 Devices = Literal["exact", "repeat", "sample"]
 
@@ -79,13 +80,13 @@ def trace(
         raise DataError("the trace contains no interval")
     flat = np.fromiter(chain.from_iterable(intervals), np.float64, 3 * len(intervals))  # faster than np.array
     clients, start_times, end_times = flat.reshape(-1, 3).T
-    most = num_clients if devices == "exact" and not drop_absent else np.inf
+    most = num_clients if devices == "exact" and not drop_absent else MAX_DEVICES
     in_range, ordered = (clients >= 0) & (clients < most), (start_times >= 0) & (start_times < end_times)
     if not (valid := in_range & ordered & np.isfinite(end_times)).all():
         index = int(np.argmin(valid))
         client, start, end = intervals[index]
         if not in_range[index]:
-            raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {num_clients - 1}")
+            raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {most - 1}")
         raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
     last, num_days = float(end_times.max()), 0
     if devices != "exact":

@@ -18,6 +18,7 @@ from fedlatest.errors import DataError, FedlatestError, MissingExtraError
 from fedlatest.files import write_atomically
 from fedlatest.paths import DATA, data_folder
 
+MAX_POSITION = 10**7
 COLUMNS = ("client", "start", "end")
 GZIP, PARQUET = ".gz", ".parquet"  # suffixes; a file with any other suffix is CSV
 
@@ -53,7 +54,9 @@ def read_trace(path: Path | str) -> list[Interval]:
     rows = _read_parquet(path) if path.suffix == PARQUET else _read_csv(path)
     parsed = [_parse_row(place, row) for place, row in rows if row]
     names = list(dict.fromkeys(name for name, _, _ in parsed))
-    by_position = all(name.isdecimal() for name in names)
+    by_position = all(
+        name.isdecimal() and int(name) <= MAX_POSITION for name in names
+    )  # larger ones are serial numbers
     number = {name: int(name) if by_position else index for index, name in enumerate(names)}
     return [Interval(number[name], start, end) for name, start, end in parsed]
 

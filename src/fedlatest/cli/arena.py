@@ -18,7 +18,7 @@ from fedlatest.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
     from fedlatest.experiments import Experiment
-    from fedlatest.experiments.arena import Arena, Scores
+    from fedlatest.experiments.arena import Arena
     from fedlatest.report.leaderboard import Leaderboard
 
 
@@ -67,6 +67,7 @@ def arena(
         run_winners,
         search,
     )
+    from fedlatest.report.leaderboard import read_arena, write_arena
 
     check_at_least_one(seeds=seeds, rounds=rounds, trials=trials, search_seeds=search_seeds, workers=workers)
     if target is not None and not 0 < target < 1:
@@ -89,11 +90,12 @@ def arena(
         work.begin(experiments, numbers)
         work.executed += many.run(experiments, folders, numbers, later_work=work.later, brief=True)
 
-    _write_about(plan, None)
+    if read_arena(plan.root) is None:
+        write_arena(plan.root, plan.description())
     scores = search(plan, run_all)
     run_winners(plan, scores, run_all)
-    _write_about(plan, scores)
-    _write_results(plan.root, target)
+    write_arena(plan.root, plan.description() | {"search": plan.trials_table(scores), "target": target})
+    _write_results(plan.root)
     elapsed = format_duration(time.monotonic() - started)
     out.print(f"{work.executed} of {work.total_runs} runs were executed now; total time {elapsed}", highlight=False)
 
@@ -146,20 +148,13 @@ def _check_same(plan: "Arena") -> None:
             )
 
 
-def _write_about(plan: "Arena", scores: "Scores | None") -> None:
-    """Write arena.json: the configuration and, once they are known, the trials of the search."""
-    from fedlatest.report.leaderboard import write_arena
-
-    write_arena(plan.root, plan.description() | ({} if scores is None else {"search": plan.trials_table(scores)}))
-
-
-def _write_results(root: Path, target: float | None) -> None:
+def _write_results(root: Path) -> None:
     """Print the leaderboard over all cases, and write tables, figures and the report."""
     from fedlatest.report.leaderboard import Leaderboard
     from fedlatest.report.leaderboard_tables import write_leaderboard
     from fedlatest.report.rank_figures import draw_ranks
 
-    board = Leaderboard(root, target=target)
+    board = Leaderboard(root)
     out.print(_summary(board), width=max(out.width, 40 + 14 * len(board.cases)), crop=False)
     paths = write_leaderboard(board, root)
     if len(board.methods) > 1:

@@ -84,7 +84,7 @@ class ManyRuns:
         chosen, places = zip(*missing, strict=True)
         known = len(self.builder.notes)
         for experiment in chosen:
-            self.builder.build(experiment.values)
+            self.builder.check(experiment.values)
         show_notes(self.builder.notes[known:])
         num_workers = self.resources.workers or default_workers()
         try:

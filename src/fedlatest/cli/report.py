@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedlatest.cli.app import app, out
+from fedlatest.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedlatest.report import RunRecord
@@ -27,6 +28,8 @@ def report(
     from fedlatest.report.page import TITLE
 
     if len(folders) == 1 and (folders[0] / ARENA).is_file():
+        if published:
+            raise ConfigError("--published: an arena has no published histories; omit it")
         write_arena_report(Leaderboard(folders[0]), to, title=title)
         return
     runs = read_runs(folders)

@@ -26,6 +26,7 @@ from fedlatest.runs import RunFolder
 FIRST_SEARCH_SEED = 1_000_000  # final runs have the seeds 0, 1, ...
 SCORE = "train_accuracy"
 SERVER_STEP = "server_step"
+CHOSEN_BY_OPTIONS = {"algorithm": "--algorithms", "availability": "--availability"}
 
 CASES = {  # availability depends on the label, so that methods which ignore the absent clients learn the wrong mixture
     "always": "availability=always",
@@ -135,6 +136,9 @@ class Arena:
 
     def check_keys(self) -> None:
         """Raise ConfigError if a value of a pair is invalid, or if an override changes no pair."""
+        for override in self.overrides:
+            if (key := key_of(override)) in CHOSEN_BY_OPTIONS:
+                raise ConfigError(f"--set {override}: use {CHOSEN_BY_OPTIONS[key]} to choose what is compared")
         used = {key_of(each) for pair in self.pairs for each in self._own_overrides(pair)}
         for override in self.overrides:
             if key_of(override) not in used:

@@ -91,6 +91,11 @@ class FederationBuilder:
             self._rates[identity] = rates
         return self._rates[identity]
 
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raise an error if the federation, the availability or the algorithm of an experiment cannot be built."""
+        self.availability(values)
+        build_component("algorithm", values)
+
     def kept_spec(self, identity: Hashable, make: Callable[[], ExperimentSpec]) -> ExperimentSpec:
         """Return the spec of an experiment, made at the first call; grouping, compiling and running use the same."""
         if identity not in self._specs:

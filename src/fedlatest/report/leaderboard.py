@@ -107,7 +107,8 @@ class Leaderboard:
 
     Args:
         root: the arena's folder.
-        target: the accuracy for the rounds to a target; by default TARGET_SHARE of the best accuracy in each case.
+        target: the accuracy for the rounds to a target; by default that of the arena, or else TARGET_SHARE of the best
+            accuracy in each case.
 
     Raises:
         RunFolderError: If the folder does not hold an arena or a final run is missing.
@@ -118,7 +119,8 @@ class Leaderboard:
         if about is None or "search" not in about:
             state = "holds no arena" if about is None else "holds an arena that is not finished"
             raise RunFolderError(f"{root}: {state}; run `fedlatest arena` with this folder as --out")
-        self.root, self.about, self.target = root, about, target
+        self.root, self.about = root, about
+        self.target: float | None = target if target is not None else about.get("target")
         self.cases: list[str] = list(about["cases"])
         self.methods: list[str] = list(about["methods"])
 
@@ -168,6 +170,12 @@ class Leaderboard:
         return next(entry for entry in board.entries if entry.method == method)
 
     def _board(self, case: str, runs: Sequence[RunRecord]) -> Board:
+        for run in runs:
+            if run.manifest["data"] != runs[0].manifest["data"]:
+                raise RunFolderError(
+                    f"{run.path}: was run on other data or another availability than {runs[0].path.name}; the files "
+                    "changed between the runs; remove the older folders in final/ and search/, and run the arena again"
+                )
         late = {
             method: run.late("test_accuracy").mean(axis=1)
             for method, run in zip(self.methods, runs, strict=True)

@@ -282,7 +282,7 @@ def describe_clients(spec: ExperimentSpec) -> ClientRecord:
     spaced.
     """
     known = _DESCRIBED.setdefault(spec.federation, {})
-    key = spec.availability.fingerprint(), spec.rounds, spec.seeds[0], MAX_SAMPLED_ROUNDS, MAX_CLIENTS_PER_ROW
+    key = FingerprintedModel.of(spec.availability), spec.rounds, spec.seeds[0], MAX_SAMPLED_ROUNDS, MAX_CLIENTS_PER_ROW
     with _LOCK:  # several threads may ask for the same record
         if key not in known:
             if len(known) >= KEPT_RECORDS or spec.federation.num_clients > MAX_CLIENTS_KEPT:
