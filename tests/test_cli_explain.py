@@ -104,6 +104,7 @@ def test_explain_stability_of_a_recipe(tmp_path: Path) -> None:
     assert (tmp_path / "stability.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_explain_stability_at_a_trained_model(tmp_path: Path) -> None:
     """The softmax becomes more certain during training, so that the curvature falls below that of the initial model."""
     experiment = RECIPES["quickstart"].experiments(["rounds=300", "evaluate_every=300"])[0]
@@ -138,13 +139,13 @@ def test_advise_for_a_trace(tmp_path: Path) -> None:
     """
     (tmp_path / "trace.csv").write_text("client,start,end\na,0,3\nb,4,9\na,9,12\n")
     command = ("advise", "--trace", "trace.csv", "--cohort", "1", "--smoothness", "2")
-    done = fedlatest(*command, cwd=tmp_path)
+    done = fedlatest_here(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r" E +7 +measured", done.stdout)
     longer = fedlatest_here(
         *command, "--rounds", "100", cwd=tmp_path
     )  # the trace is repeated: b is unavailable in 9 .. 15
     assert re.search(r" E +8 +measured, repeated", longer.stdout)
-    failed = fedlatest(*command, "--clients", "3", cwd=tmp_path)
+    failed = fedlatest_here(*command, "--clients", "3", cwd=tmp_path)
     assert failed.returncode == 1
     assert "trace trace.csv: Assumption 4 fails, client 2 is never available in 12 rounds" in failed.stderr

@@ -148,9 +148,8 @@ def start_command(folder: Path) -> "subprocess.Popen[str]":
     return started
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=["SIGTERM", "SIGINT"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_command_that_is_stopped_ends_all_processes_and_prints_how_to_continue(
     tmp_path: Path, mark: str, number: signal.Signals
 ) -> None:

@@ -129,6 +129,7 @@ def test_folder_of_a_finished_run(run: tuple[Path, Result]) -> None:
     assert manifest["seeds"] == [0, 7]
     assert manifest["config"]["algorithm"] == {
         "name": "fedlaavg", "title": "FedLaAvg", "weighting": "loss", "empty_round": "step", "server_step": 1.0,
+        "fresh": "average", "average_over": "all", "damping": 0.0, "selection": "oldest",
     }  # fmt: skip
     assert manifest["data"]["partition"].startswith("blake2b:")
     assert manifest["device"]["platform"] == "cpu"

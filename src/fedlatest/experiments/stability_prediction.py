@@ -42,7 +42,7 @@ class Method(NamedTuple):
 METHODS = (
     Method("FedLaAvg", "fedlaavg", "oldest", "average"),
     Method("FedLaAvg, uniform", "mifa", "uniform", "average"),
-    Method("FedLaAvg, step 1/K", "fedlaavg", "oldest", "cohort"),
+    Method("FedLaAvg, step 1/K", "fedstale", "oldest", "cohort"),
     Method("FedLaAvg, fresh", "fedlaavg_fresh", "weighted", "cohort"),
     Method("FedVARP", "fedvarp", "uniform", "cohort"),
 )
