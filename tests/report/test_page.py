@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.report import Claim, PublishedCurve, read_runs, write_page
+from fedlatest.report import Claim, PublishedCurve, page_data, read_runs, write_page
 from fedlatest.report.findings import findings
 from fedlatest.report.grouping import find_settings, name_runs
 from fedlatest.report.page_data import LEVELS, MOST_EVALUATIONS
@@ -179,3 +179,15 @@ def test_errors(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="could not be written"):
         write_page(runs, tmp_path / "file/page.html")
+
+
+def test_a_page_of_many_runs_has_no_pictures_of_participation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of who was available are shared by runs; those of who took part are not, and would fill the page."""
+    for name in ("a", "b"):
+        finish(write_run(tmp_path / name))
+    few = data_of(write_page(read_runs([tmp_path]), tmp_path / "page.html"))["runs"]
+    monkeypatch.setattr(page_data, "MOST_PICTURES", 1)
+    many = data_of(write_page(read_runs([tmp_path]), tmp_path / "page.html"))["runs"]
+    assert all(run["map"]["took_part"] for run in few)
+    assert [run["map"]["took_part"] for run in many] == [None, None]
+    assert [run["participation"] for run in many] == [run["participation"] for run in few]

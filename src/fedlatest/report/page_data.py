@@ -21,6 +21,7 @@ from fedlatest.runs import ClientRecord, LabelAccuracy, Participation, RunFolder
 
 CURVES = ("test_accuracy", "train_loss", "test_loss", "train_accuracy")
 MOST_EVALUATIONS = 800  # per line; a chart does not have more pixels
+MOST_PICTURES = 60  # runs; a page with more shows only who was available, not who took part
 MOST_POINTS = 300  # per curve over clients or over staleness
 MOST_LABEL_VALUES = 4000  # per run: evaluations x labels
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"  # one character per cell of a picture
@@ -47,7 +48,7 @@ def make_data(
     """
     maps: list[Json] = []  # availability pictures; many runs have the same one, which is stored once
     content = [
-        run_data(run, name, line, published.get(run.path), maps)
+        run_data(run, name, line, published.get(run.path), maps, with_picture=len(runs) <= MOST_PICTURES)
         for run, name, line in zip(runs, names, lines, strict=True)
     ]
     return {
@@ -58,8 +59,25 @@ def make_data(
     }
 
 
-def run_data(run: RunRecord, name: str, line: LineStyle, published: PublishedCurve | None, maps: list[Json]) -> Json:
-    """Return the numbers of one run; its availability picture is added to `maps` if it is not there yet."""
+def run_data(
+    run: RunRecord,
+    name: str,
+    line: LineStyle,
+    published: PublishedCurve | None,
+    maps: list[Json],
+    *,
+    with_picture: bool = True,
+) -> Json:
+    """Return the numbers of one run; its availability picture is added to `maps` if it is not there yet.
+
+    Args:
+        run: The run.
+        name: Its name.
+        line: Its line style.
+        published: The published curve of the same experiment, if there is one.
+        maps: Availability pictures of all runs.
+        with_picture: Whether to include the picture of who took part, which is the largest part of a run.
+    """
     folder = RunFolder(run.path)
     pooled = run.algorithm == POOLED
     took_part = None if pooled else read_participation(run)
@@ -75,7 +93,7 @@ def run_data(run: RunRecord, name: str, line: LineStyle, published: PublishedCur
         "published": published_curve(published),
         "staleness": None if pooled else staleness(run, took_part, clients),
         "participation": participation(run, took_part, clients),
-        "map": None if clients is None else pictures(clients, took_part, maps),
+        "map": None if clients is None else pictures(clients, took_part if with_picture else None, maps),
         "labels": None if labels is None else label_curves(labels),
     }
 

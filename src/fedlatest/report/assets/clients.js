@@ -6,7 +6,9 @@ function availability() {
     const map = DATA.maps[run.map.number], { took_part: tookPart, most } = run.map;
     const available = titled("Available", scale(1)), participated = titled("Took part", scale(most));
     const status = run.status === "diverged" ? "diverged" : "is still running";
-    const unknown = `Participation is known after a run is finished; this run ${status}.`;
+    const unknown = run.status === "finished"
+      ? "This page has too many runs to show who took part; write a page about fewer runs to see it."
+      : `Participation is known after a run is finished; this run ${status}.`;
     within("availability", "content").replaceChildren(
       html("div", { class: "pair" }, available, tookPart ? participated : caption(unknown)),
       ...(map.sample ? [caption(`Availability is ${map.sample}.`)] : []));
