@@ -27,7 +27,6 @@ OPTIMIZERS: Mapping[str, tuple[optax.GradientTransformation, tuple[float, ...]]]
     "none": (optax.identity(), (1.0, 3.16, 10.0)),
     "momentum": (optax.trace(0.9), (0.03, 0.1, 0.3)),
     "adam": (optax.scale_by_adam(), (0.001, 0.003, 0.01)),
-    "yogi": (optax.scale_by_yogi(), (0.001, 0.003, 0.01)),
 }
 CLIENT_STEPS = (0.01, 0.0316, 0.1)
 CHOSEN = ("always", "bernoulli", "markov", "sine", "diurnal", "departures")
