@@ -30,7 +30,10 @@ def test_page_is_written_without_jax(tmp_path: Path) -> None:
 
 
 def test_command_imports_packages_only_when_it_runs() -> None:
-    """At module level, the command `report` imports of fedlatest only the application to which it is added."""
+    """At module level, the command `report` imports of fedlatest only the application and the exceptions."""
     path = Path(fedlatest.report.__file__).parents[1] / "cli/report.py"
     modules = [node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
-    assert [module for module in modules if str(module).startswith("fedlatest")] == ["fedlatest.cli.app"]
+    assert [module for module in modules if str(module).startswith("fedlatest")] == [
+        "fedlatest.cli.app",
+        "fedlatest.errors",
+    ]
