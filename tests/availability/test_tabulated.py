@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from fedlatest import Availability, bernoulli, diurnal, fedavg, markov, simulate
 from fedlatest.availability import tabulated
 from fedlatest.availability.tabulated import tabulate
-from fedlatest.simulation import ExperimentSpec
+from fedlatest.simulation import ExperimentSpec, simulate_spec
 from tests.problems import MODEL, small_federation
 
 RATES = np.linspace(0.1, 0.9, 11)  # not a multiple of 8 clients
@@ -43,8 +43,6 @@ def test_tables_of_different_models_share_a_program_and_give_the_same_run() -> N
         expected = direct[0].availability.available(round, direct[0].seed)
         np.testing.assert_array_equal(trials[0].availability.available(round, trials[0].seed), expected)
     plain = simulate(federation, MODEL, fedavg(), models[0], rounds=10, cohort_size=3, evaluate_every=5)
-    from fedlatest.simulation import simulate_spec
-
     table = simulate_spec(spec(models[0], tabulated=True))
     for ours, theirs in zip(table.params.values(), plain.params.values(), strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -78,8 +78,9 @@ def advise(
         for name, value in numbers.items():
             if value is not None:
                 raise ConfigError(f"{name}: is set by the recipe {recipe}; change it with --set KEY=VALUE")
-        overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
-        known = _from_recipe(recipe, overrides, data, constants, learning_rate)
+        from fedlatest.cli.run import with_rounds
+
+        known = _from_recipe(recipe, with_rounds(settings, rounds), data, constants, learning_rate)
     else:
         if settings or data:
             raise ConfigError("--set, --data: need a recipe; name one, or leave them out")

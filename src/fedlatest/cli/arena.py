@@ -56,7 +56,7 @@ def arena(
     Run the same command again to continue after a stop; finished runs are reused.
     """
     from fedlatest.cli.progress import format_duration
-    from fedlatest.cli.run import check_is_no_run, find_recipe
+    from fedlatest.cli.run import check_is_no_run, find_recipe, with_rounds
     from fedlatest.experiments.arena import (
         Arena,
         default_cases,
@@ -75,7 +75,7 @@ def arena(
     recipe = find_recipe(dataset)
     cases = parse_cases(split_list(availability) or default_cases(recipe), named_cases(recipe))
     methods = parse_methods(split_list(algorithms) or default_methods())
-    overrides = (*(settings or []), *([f"rounds={rounds}"] if rounds is not None else []))
+    overrides = tuple(with_rounds(settings, rounds))
     plan = Arena(recipe, cases, methods, overrides, trials, search_seeds, seeds, to or Path())
     if to is None:
         plan = plan.in_folder(Path("runs") / f"arena-{dataset}-{_digest(plan)}")
@@ -114,10 +114,11 @@ class _WorkLeft:
 
     def __init__(self, plan: "Arena") -> None:
         from fedlatest.experiments.parallel_runs import work
+        from fedlatest.experiments.step_search import Point
 
         self._work = work
-        per_pair = {pair: work(plan.trial(pair, plan.first_point)) for pair in plan.pairs}
-        self.later = sum(per_pair.values()) * (plan.num_trials * plan.num_search_seeds + plan.num_seeds)
+        one_trial_each = sum(work(plan.trial(pair, Point())) for pair in plan.pairs)
+        self.later = one_trial_each * (plan.num_trials * plan.num_search_seeds + plan.num_seeds)
         self.total_runs = len(plan.pairs) * (plan.num_trials + 1)
         self.executed, self.stage, self.num_stages = 0, 0, len(plan.stages)
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fedlatest.cli.app import out, show_notes, use_device
 from fedlatest.cli.explain import check_figure, explain
+from fedlatest.cli.sweep import parse_over
 from fedlatest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -165,11 +166,8 @@ def _split_over(over: str | None) -> tuple[str, list[str]]:
     """Split KEY=V1,V2,... into the key and its values."""
     if over is None:
         return "", []
-    key, equals, values = over.partition("=")
-    texts = [value.strip() for value in values.split(",") if value.strip()]
-    if not (key.strip() and equals and texts):
-        raise ConfigError(f"--over {over}: expected KEY=V1,V2,..., such as --over rounds_per_day=12,24,120")
-    return key.strip(), texts
+    [(key, values)] = parse_over([over]).items()
+    return key, values
 
 
 def _table(settings: list[Setting], results: list[list["MethodStability"]], over: str | None) -> Table:

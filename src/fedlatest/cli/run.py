@@ -73,7 +73,7 @@ def run(
     from fedlatest.simulation.processes import from_first, is_first
 
     chosen = find_recipe(recipe)
-    overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
+    overrides = with_rounds(settings, rounds)
     experiments = chosen.experiments(overrides)
     if resume and force:
         raise ConfigError("--resume, --force: resume the run or replace it, not both")
@@ -125,6 +125,15 @@ def plot(
 ) -> None:
     """Draw training loss and test accuracy of runs in one figure."""
     _show(folders, to)
+
+
+def with_rounds(settings: list[str] | None, rounds: int | None) -> list[str]:
+    """Return the KEY=VALUE overrides of the options --set and --rounds.
+
+    >>> with_rounds(["period=50"], 100)
+    ['period=50', 'rounds=100']
+    """
+    return [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
 
 
 def find_recipe(name: str) -> "Recipe":

@@ -43,14 +43,14 @@ def sweep(
     """
     from fedlatest.cli.progress import format_duration
     from fedlatest.cli.report import write_report
-    from fedlatest.cli.run import check_is_no_run, find_recipe
+    from fedlatest.cli.run import check_is_no_run, find_recipe, with_rounds
     from fedlatest.report import read_runs
     from fedlatest.report.sweep_figures import draw_sweep, read_points, write_points
     from fedlatest.runs import RunFolder
 
     check_at_least_one(seeds=seeds, rounds=rounds, workers=workers)
     chosen, values = find_recipe(recipe), parse_over(over)
-    overrides = [*(settings or []), *([f"rounds={rounds}"] if rounds is not None else [])]
+    overrides = with_rounds(settings, rounds)
     experiments = combinations(chosen, overrides, values)
     identity = hashlib.sha256(repr((sorted(overrides), values, seeds)).encode()).hexdigest()[:8]
     root = to or Path("runs") / f"sweep-{recipe}-{identity}"

@@ -51,7 +51,7 @@ RunAll = Callable[[Sequence[Experiment], Sequence[Path], Sequence[int]], None]
 """Runs experiments, each into its folder, with some seeds; runs that are finished or diverged are left as they are."""
 
 
-class Contestant(NamedTuple):
+class NamedOverrides(NamedTuple):
     """A method or an availability case: a name and the KEY=VALUE overrides that define it, its component first."""
 
     name: str
@@ -66,8 +66,8 @@ class Contestant(NamedTuple):
 class Pair(NamedTuple):
     """A method under an availability case."""
 
-    case: Contestant
-    method: Contestant
+    case: NamedOverrides
+    method: NamedOverrides
 
     @property
     def name(self) -> str:
@@ -91,8 +91,8 @@ class Arena:
     """
 
     recipe: Recipe
-    cases: tuple[Contestant, ...]
-    methods: tuple[Contestant, ...]
+    cases: tuple[NamedOverrides, ...]
+    methods: tuple[NamedOverrides, ...]
     overrides: tuple[str, ...]
     num_trials: int
     num_search_seeds: int
@@ -124,11 +124,6 @@ class Arena:
         """The number of trials of each stage of the search."""
         whole, rest = divmod(self.num_trials, TRIALS_AT_ONCE)
         return [TRIALS_AT_ONCE] * whole + ([rest] if rest else [])
-
-    @property
-    def first_point(self) -> Point:
-        """The point with the default step sizes."""
-        return Point()
 
     def in_folder(self, root: Path) -> "Arena":
         """Return the same arena in another folder."""
@@ -267,16 +262,16 @@ def default_methods() -> list[str]:
     return [*(name for name, factory in ALGORITHMS.items() if not factory().pooled), *variants]
 
 
-def parse_methods(texts: Iterable[str]) -> tuple[Contestant, ...]:
+def parse_methods(texts: Iterable[str]) -> tuple[NamedOverrides, ...]:
     """Return the methods that texts such as `fedavg` or `fedlaavg:fresh=cohort` describe.
 
     >>> parse_methods(["fedlaavg:fresh=cohort"])
-    (Contestant(name='fedlaavg-fresh=cohort', overrides=('algorithm=fedlaavg', 'fresh=cohort')),)
+    (NamedOverrides(name='fedlaavg-fresh=cohort', overrides=('algorithm=fedlaavg', 'fresh=cohort')),)
     """
     return _distinct([_parse("algorithm", text, ALGORITHMS) for text in texts])
 
 
-def parse_cases(texts: Iterable[str], named: Mapping[str, str]) -> tuple[Contestant, ...]:
+def parse_cases(texts: Iterable[str], named: Mapping[str, str]) -> tuple[NamedOverrides, ...]:
     """Return the availability cases that texts such as `diurnal` or `bernoulli:rate=0.1` describe.
 
     Args:
@@ -285,7 +280,7 @@ def parse_cases(texts: Iterable[str], named: Mapping[str, str]) -> tuple[Contest
     """
     return _distinct(
         [
-            Contestant(text, tuple(named[text].split()))
+            NamedOverrides(text, tuple(named[text].split()))
             if text in named
             else _parse("availability", text, AVAILABILITY)
             for text in texts
@@ -293,7 +288,7 @@ def parse_cases(texts: Iterable[str], named: Mapping[str, str]) -> tuple[Contest
     )
 
 
-def _parse(component: str, text: str, known: Mapping[str, Any]) -> Contestant:
+def _parse(component: str, text: str, known: Mapping[str, Any]) -> NamedOverrides:
     name, *changes = text.split(":")
     if name not in known:
         raise ConfigError(f"{component} {name}: unknown{did_you_mean(name, known)}")
@@ -302,15 +297,15 @@ def _parse(component: str, text: str, known: Mapping[str, Any]) -> Contestant:
         if not equals or key not in keywords(known[name]):
             keys = ", ".join(keywords(known[name])) or "none"
             raise ConfigError(f"{text}: {change!r} is not KEY=VALUE with a key of {name} (its keys: {keys})")
-    return Contestant("-".join([name, *changes]).replace("/", "_"), (f"{component}={name}", *changes))
+    return NamedOverrides("-".join([name, *changes]).replace("/", "_"), (f"{component}={name}", *changes))
 
 
-def _distinct(contestants: Sequence[Contestant]) -> tuple[Contestant, ...]:
-    names = [each.name for each in contestants]
+def _distinct(choices: Sequence[NamedOverrides]) -> tuple[NamedOverrides, ...]:
+    names = [each.name for each in choices]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{name}: is given twice")
-    return tuple(contestants)
+    return tuple(choices)
 
 
 def _scaled(base: float, power: float) -> float:

@@ -18,6 +18,7 @@ from fedlatest.files import write_text
 from fedlatest.report.run_records import RunRecord, stays_above
 from fedlatest.report.statistics import Ranking, Values, differs, half_width, rank
 from fedlatest.runs import RunFolder
+from fedlatest.runs.metrics import LATE_SHARE
 
 ARENA = "arena.json"
 TARGET_SHARE = 0.95  # of the best accuracy in a case: the default target
@@ -227,5 +228,5 @@ def _worst_label(folder: RunFolder) -> float:
     labels = folder.labels()
     if labels is None:
         return math.nan
-    late = labels.accuracy[:, labels.rounds > 0.75 * labels.rounds[-1]].mean(axis=1)  # [seeds, labels]
+    late = labels.accuracy[:, labels.rounds > (1 - LATE_SHARE) * labels.rounds[-1]].mean(axis=1)  # [seeds, labels]
     return float(np.nanmin(late, axis=1).mean())

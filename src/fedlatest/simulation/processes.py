@@ -5,7 +5,8 @@ receive what it read. With a single process nothing is exchanged.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedlatest.errors import ConfigError, FedlatestError, ProcessError
 
 CONNECT_SECONDS = 300  # how long a process waits for the others at the start
+MAX_THREADS = 16  # that write run folders
 HEARTBEAT_SECONDS = 30  # a process that does not respond for so long counts as dead
 
 Value = TypeVar("Value")
@@ -217,3 +219,16 @@ def _hashable(index: tuple[slice, ...]) -> tuple[tuple[int | None, int | None], 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def for_each(items: Sequence[Value], function: Callable[[Value], None]) -> None:
+    """Call a function that reads or writes folders for each item, in threads: they mostly wait for the disk.
+
+    With several processes the calls exchange messages, whose order must be the same everywhere: one after the other.
+    """
+    if len(items) == 1 or jax.process_count() > 1:
+        for item in items:
+            function(item)
+        return
+    with ThreadPoolExecutor(MAX_THREADS) as threads:
+        list(threads.map(function, items))

@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy.typing as npt
@@ -24,15 +23,12 @@ from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
-from fedlatest.simulation.processes import clear_errors, from_first, in_any
+from fedlatest.simulation.processes import clear_errors, for_each, from_first, in_any
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.recorder import Result, RunRecorder
 from fedlatest.simulation.row_storage import ClientRows, RememberedType
 from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharded_engine import make_engine
-
-MAX_THREADS = 16  # that write run folders
-_T = TypeVar("_T")
 
 
 class Progress(NamedTuple):
@@ -237,7 +233,7 @@ def simulate_together(
     ]
     try:
         with clear_errors():
-            _for_each(recorders, lambda recorder: recorder.begin(resume=resume, force=force))
+            for_each(recorders, lambda recorder: recorder.begin(resume=resume, force=force))
             unfinished = [recorder for recorder in recorders if recorder.result is None]
             if not unfinished and on_progress:
                 on_progress(Progress(specs[0].rounds, specs[0].rounds, [], None, engine.bytes_needed))
@@ -280,19 +276,6 @@ def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None, device
     return engine
 
 
-def _for_each(items: Sequence[_T], function: Callable[[_T], None]) -> None:
-    """Call a function that reads or writes folders for each item, in threads: they mostly wait for the disk.
-
-    With several processes the calls exchange messages, whose order must be the same everywhere: one after the other.
-    """
-    if len(items) == 1 or jax.process_count() > 1:
-        for item in items:
-            function(item)
-        return
-    with ThreadPoolExecutor(MAX_THREADS) as threads:
-        list(threads.map(function, items))
-
-
 def _rounds_done(recorder: RunRecorder) -> int:
     return recorder.rounds_done
 
@@ -330,7 +313,7 @@ class _BlockLoop:
             if stopped:  # by the callback: nothing is lost
                 raise KeyboardInterrupt
         params, seconds = self.engine.params(states), self._seconds()
-        _for_each(self._active(), lambda active: active[1].end_finished(_part(params, active[0]), seconds))
+        for_each(self._active(), lambda active: active[1].end_finished(_part(params, active[0]), seconds))
 
     def _active(self) -> list[tuple[slice, RunRecorder]]:
         """Return the recorders without a result, with their trials."""
