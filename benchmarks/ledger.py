@@ -19,8 +19,8 @@ from fedlatest.deployment.template.digits.client_app import app as client_app_of
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, from_record, to_record
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, FolderStorage, Layout, Ledger, LocalUpdate, Reply, handle_instruction
+from fedlatest.ledger.event_log import read_events
 from fedlatest.ledger.hashing import checksum_of, digest_of
-from fedlatest.ledger.job_folder import read_events
 
 NUM_NODES, ROUNDS = 5, 30
 NUM_UPLOADS, NUM_PARAMETERS = 100, 10_000_000

@@ -88,7 +88,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def acquire_lock(path: Path, *, wait: bool = False) -> int | None:
+def acquire_lock(path: Path, *, wait: bool = False, shared: bool = False) -> int | None:
     """Lock a file or folder for this process; pass the returned descriptor to `release_lock`.
 
     The operating system releases the lock when the process ends, whatever the cause.
@@ -96,18 +96,20 @@ def acquire_lock(path: Path, *, wait: bool = False) -> int | None:
     Args:
         path: the file or folder, which must exist.
         wait: wait until the lock is free, instead of raising.
+        shared: take a shared lock, which several processes can hold at a time, but not beside an exclusive one.
 
     Returns:
         The descriptor that holds the lock, or None where locks are not supported.
 
     Raises:
-        BlockingIOError: another process holds the lock and `wait` is False.
+        BlockingIOError: another process holds the lock, or an exclusive one if `shared` is set, and `wait` is False.
     """
     if fcntl is None:
         return None
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
     except BaseException:
         os.close(descriptor)
         raise

@@ -17,7 +17,7 @@ from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.scaffold import write_app
 from fedlatest.deployment.supervise import JobStatus
 from fedlatest.errors import RunFolderError
-from fedlatest.ledger.job_folder import append_event
+from fedlatest.ledger.event_log import append_event
 from tests.command_line import Done, fedlatest_here
 
 APP = Path(__file__).parent / "stub_app"

@@ -17,7 +17,8 @@ from fedlatest.deployment.supervise import supervise
 from fedlatest.deployment.template.digits import client_app, task
 from fedlatest.flower import FedLaAvg, LocalGrid, Timeouts, from_record, to_record
 from fedlatest.ledger.audit import Audit, audit
-from fedlatest.ledger.job_folder import Event, find_ledger, find_stores, read_events
+from fedlatest.ledger.event_log import Event, read_events
+from fedlatest.ledger.job_folder import find_ledger, find_stores
 from tests.deployment.marked_processes import MARK, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -22,7 +22,7 @@ from fedlatest.deployment.process import free_ports
 from fedlatest.deployment.secrets import make_secrets
 from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import DeploymentError
-from fedlatest.ledger.job_folder import Event, read_events
+from fedlatest.ledger.event_log import Event, read_events
 from tests.deployment.marked_processes import MARK, marked, wait_until_none
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -16,7 +16,7 @@ from fedlatest.flower.round_loop import RoundLoop
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome
 from fedlatest.ledger import ClientRow, ClientStore, FolderStorage
 from fedlatest.ledger.audit import Audit, audit
-from fedlatest.ledger.job_folder import read_events
+from fedlatest.ledger.event_log import read_events
 
 Weights = dict[str, npt.NDArray[Any]]
 Train = Callable[[Weights, ClientTask], ClientResult]
@@ -65,8 +65,7 @@ class SmallJob:
 
     def reopen(self) -> None:
         """Start a new server on the same job folder."""
-        self.ledger = self.strategy.open_ledger(to_record(INITIAL))
-        self.ledger.clock = lambda: self.now
+        self.ledger = self.strategy.open_ledger(to_record(INITIAL), clock=lambda: self.now)
         self.messages = OutstandingMessages(self.grid, self.timeouts.message_ttl, 12, clock=lambda: self.now)
         self.loop = RoundLoop(
             self.messages,

@@ -151,11 +151,11 @@ def test_a_stock_app(tmp_path: Path) -> None:
 
 
 def test_a_stock_app_that_is_not_eligible_does_not_evaluate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One of two clients moves the model by 1/4; the other has an update of 0 and the same weight: 1/4 / 2 = 0.125."""
+    """One of two clients moves the model by 1/4; the other has not contributed and does not count in the mean."""
     caplog.set_level("INFO")
     apps = [stock_app(), stock_app(eligible=lambda: False)]
     result = run(tmp_path, ArrayRecord([np.zeros(2, np.float32)]), apps, evaluate_nodes_every=1)
-    assert dict(result.evaluate_metrics_clientapp[1]) == {"eval_loss": 0.125, "eval_acc": 0.5}
+    assert dict(result.evaluate_metrics_clientapp[1]) == {"eval_loss": 0.25, "eval_acc": 0.5}
     assert caplog.text.count("declined to evaluate") == 2
 
 

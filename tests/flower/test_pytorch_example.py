@@ -14,7 +14,7 @@ from fedlatest.deployment.scaffold import app_config
 from fedlatest.flower import LocalGrid
 from fedlatest.ledger import ClientStore, FolderStorage
 from fedlatest.ledger.audit import audit
-from fedlatest.ledger.job_folder import read_events
+from fedlatest.ledger.event_log import read_events
 from fedlatest.runs import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples/flower_pytorch"

@@ -11,10 +11,10 @@ from flwr.app import Message
 
 from fedlatest.errors import DivergedError
 from fedlatest.flower import ClientResult, DeclinedError, FedLaAvg, LocalGrid, Timeouts, client_app, to_record
-from fedlatest.flower.recorded_availability import attendance_table
 from fedlatest.flower.server_algorithm import merge
 from fedlatest.ledger import ClientStore, FolderStorage, handle_instruction
-from fedlatest.ledger.job_folder import append_event, read_events
+from fedlatest.ledger.client_table import read_attendance
+from fedlatest.ledger.event_log import append_event, read_events
 from tests.flower.small_job import INITIAL, SmallJob, towards
 
 
@@ -95,7 +95,7 @@ def test_a_client_that_declines_is_recorded_as_unavailable(tmp_path: Path) -> No
     asked = ["c" in job.run_round().asked for _ in range(5)]
     assert asked == [True, False, True, False, True]
     number = job.member("c").number
-    assert not attendance_table(job.ledger.database)[:, number].any()
+    assert not read_attendance(job.ledger.database)[0][:, number].any()
     eligible[0] = True
     job.run_round()
     assert "c" in job.run_round().accepted

@@ -1,6 +1,7 @@
 """The deployment does what the simulation says: same recipe, same availability, same seed, equal models."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import fedlatest
 from fedlatest.algorithms import amplified_fedavg, fedlaavg_fresh, fedvarp
-from fedlatest.algorithms.base import ClientFacts, ClientState, ModelOnly
+from fedlatest.algorithms.base import NEVER, ClientFacts, ClientState, ModelOnly
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, to_record
 from fedlatest.flower.outstanding_messages import OutstandingMessages
 from fedlatest.flower.round_loop import RoundLoop
@@ -77,6 +78,20 @@ def as_simulated(federation: fedlatest.Federation, local: Local, client: int) ->
     return train
 
 
+def over_contributors(algorithm: fedlatest.Algorithm, federation: fedlatest.Federation) -> fedlatest.Algorithm:
+    """Let N and the total weight count only clients that have taken part, as in a deployment."""
+    sizes = jnp.asarray(federation.sizes, jnp.float32)
+
+    def merge(server: Any, sums: Any, facts: Any) -> Any:
+        seen = (facts.last_round != NEVER).at[facts.cohort.clients].max(facts.cohort.mask)
+        total_weight = jnp.maximum(jnp.sum(jnp.where(seen, sizes, 0)), 1) * facts.total_weight / jnp.sum(sizes)
+        return algorithm.merge(
+            server, sums, facts._replace(num_clients=jnp.maximum(jnp.sum(seen), 1), total_weight=total_weight)
+        )
+
+    return replace(algorithm, merge=merge)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "memory"),
     [
@@ -95,12 +110,12 @@ def as_simulated(federation: fedlatest.Federation, local: Local, client: int) ->
 def test_equals_the_simulator(
     algorithm: fedlatest.Algorithm, memory: str | None, federation: fedlatest.Federation, local: Local, tmp_path: Path
 ) -> None:
-    """Also in the rounds in which nobody is here."""
+    """Also in the rounds in which nobody is here; N and the total weight are those of a deployment."""
     model = fedlatest.logistic(num_features=64, num_classes=10)
     simulated = fedlatest.simulate(
         federation,
         model,
-        algorithm,
+        over_contributors(algorithm, federation),
         fedlatest.trace(_intervals(HERE), num_clients=CLIENTS),
         rounds=ROUNDS,
         cohort_size=COHORT,

@@ -19,7 +19,7 @@ from fedlatest.errors import ConfigError, DeploymentError, LedgerError
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, to_record
 from fedlatest.ledger import ClientStore, FolderStorage
 from fedlatest.ledger.audit import audit
-from fedlatest.ledger.job_folder import read_events
+from fedlatest.ledger.event_log import read_events
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
 from tests.flower.small_job import INITIAL, SmallJob, Weights, towards
@@ -239,8 +239,7 @@ def test_a_message_that_flower_rejects(tmp_path: Path, monkeypatch: pytest.Monke
     push, node = job.grid.push_messages, job.nodes["b"]
 
     def reject(messages: Iterable[Message]) -> list[Any]:
-        [message] = messages
-        return [None] if message.metadata.dst_node_id == node else list(push([message]))
+        return [None if m.metadata.dst_node_id == node else next(iter(push([m]))) for m in messages]
 
     with monkeypatch.context() as patch:
         patch.setattr(job.grid, "push_messages", reject)

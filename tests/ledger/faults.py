@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -44,13 +45,19 @@ class FaultyConnection(sqlite3.Connection):
         self.crashes: Counter[str] = Counter()
 
     def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
+        return self._run(super().execute, statement, values)
+
+    def executemany(self, statement: str, values: Any) -> sqlite3.Cursor:
+        return self._run(super().executemany, statement, values)
+
+    def _run(self, run: Callable[[str, Any], sqlite3.Cursor], statement: str, values: Any) -> sqlite3.Cursor:
         word = statement.lstrip()[:6].rstrip()
         if word in ("SELECT", "PRAGMA", "ROLLBA") or not self.trigger.count_write():
-            return super().execute(statement, values)
+            return run(statement, values)
         when = "after" if self.trigger.after else "before"
         self.crashes[f"server crashes {when} {word}"] += 1
         if self.trigger.after:
-            super().execute(statement, values)
+            run(statement, values)
         raise CrashError
 
 
@@ -65,11 +72,11 @@ class FaultyStorage:
     def get(self, name: str) -> bytes | None:
         return self.files.get(name)
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes | memoryview) -> None:
         crashes = self.trigger.count_write()
         what = "state" if name.endswith("state.json") else "update"
         if not crashes or self.trigger.after:
-            self.files[name] = content
+            self.files[name] = bytes(content)
         if crashes:
             self._crash(f"writing {what}")
 
@@ -82,6 +89,9 @@ class FaultyStorage:
 
     def names(self, folder: str) -> list[str]:
         return sorted(name for name in self.files if name.startswith(f"{folder}/"))
+
+    def folders(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self.files if "/" in name})
 
     def lock(self) -> AbstractContextManager[None]:
         return nullcontext()

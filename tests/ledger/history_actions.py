@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from fedlatest.errors import LedgerError
+from fedlatest.ledger import ClientRow
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.messages import encode
+from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
-from tests.ledger.history_state import SIZE, Backup, HistoryState, faulty_connection
+from tests.ledger.history_state import LAYOUT, SIZE, Backup, HistoryState, faulty_connection
 
-ROUNDS_TO_RECOVER = 4
+ROUNDS_TO_RECOVER = 8  # a client that has reported several losses is ignored for two rounds
 Action = tuple[str, int, int]  # name and two numbers that select what it applies to
 
 
@@ -48,13 +49,13 @@ class History(HistoryState):
 
     def do_issue(self, which: int, how: int) -> None:
         """Issue tickets to some clients."""
-        clients = [client.id for bit, client in enumerate(self.ledger.clients()) if which >> bit & 1]
+        clients = [client.id for bit, client in enumerate(self._honest_clients()) if which >> bit & 1]
         issued = self._run_server(lambda: self.ledger.issue(clients, "rebase" if how % 4 == 0 else "train"))
         self.instructions += [encode(instruction) for instruction in (issued or {}).values()]
 
     def do_close_round(self, which: int, how: int) -> None:
         """Close the round; some of the clients without an accepted reply are marked as missed."""
-        clients = [client.id for client in self.ledger.clients()]
+        clients = [client.id for client in self._honest_clients()]
         missed = [c for bit, c in enumerate(clients) if which >> bit & 1 and c not in self.accepted]
         available = [c for bit, c in enumerate(clients) if how >> bit & 1]
         arrays = {"x": np.full(SIZE, self.ledger.round + 1, np.float32)}
@@ -167,12 +168,20 @@ class History(HistoryState):
         self.statistics["disk restored"] += 1
 
     def do_damage_disk(self, which: int, how: int) -> None:
-        """Damage a file on a client's disk."""
+        """Flip a bit in a file on a client's disk."""
         files = dict(self.devices[self._client(which)].storage.files)
         if files:
             name = sorted(files)[how % len(files)]
-            self._replace_disk(which, {**files, name: files[name][:-1] + b"?"})
+            self._replace_disk(which, {**files, name: _with_flipped_bit(files[name], 7919 * (how + which))})
             self.statistics["disk damaged"] += 1
+
+    def do_hostile_hello(self, which: int, how: int) -> None:
+        """Send the hello of a stranger with a huge weight that claims tickets or epochs that do not exist."""
+        ledger = self.ledger
+        epoch = Epoch(ledger.epoch.number + which % 3, "bad" if which % 3 else ledger.epoch.token)
+        identity = (ledger.job, epoch, self.config.hash, LAYOUT.hash, f"stranger{how % 4}")
+        hello = Reply("hello", *identity, round=ledger.round, weight=2.0**30, highest_ticket=[0, 9, 2**62 - 1][how % 3])
+        self._run_server(lambda: ledger.handle_hello(hello))
 
     def do_backup(self, *_: int) -> None:
         """Back up the ledger."""
@@ -180,14 +189,14 @@ class History(HistoryState):
             self.connection.backup(copy)
             content = copy.serialize()
         copy.close()
-        self.backups.append(Backup(content, dict(self.in_sum), set(self.used)))
+        self.backups.append(Backup(content, dict(self.in_sum), dict(self.weights), set(self.used)))
 
     def do_restore(self, which: int, _: int = 0) -> None:
         """Restore the ledger from a backup."""
         backup = self.backups[_position(which, self.backups)]
         self.connection.close()
         self.connection = self._connect(backup.content)
-        self.in_sum, self.used = dict(backup.in_sum), set(backup.used)
+        self.in_sum, self.weights, self.used = dict(backup.in_sum), dict(backup.weights), set(backup.used)
         self.ledger_restores += 1
         self.outdated_instructions.update(self.instructions)
         self.data_was_lost = True
@@ -218,16 +227,20 @@ class History(HistoryState):
         assert self.ledger.total.tolist() == newest.tolist()
 
     def _faultless_round(self) -> None:
+        self.time += 1.0
         for client in range(len(self.devices)):
             self.do_send_hello(client)
             self._deliver_instruction(0, keep_copy=False)
             self._deliver_reply(self.replies.pop())
-        asked = [client.id for client in self.ledger.clients() if client.id not in self.inconsistent]
+        asked = [client.id for client in self._honest_clients() if client.id not in self.inconsistent]
         self.instructions += [encode(instruction) for instruction in self.ledger.issue(asked).values()]
         while self.instructions:
             self._deliver_instruction(0, keep_copy=False)
             self._deliver_reply(self.replies.pop())
         self.do_close_round(0, 0)
+
+    def _honest_clients(self) -> list[ClientRow]:
+        return [client for client in self.ledger.clients() if client.id in self.devices]
 
     def _exchange(self, num: int, *, copies: int) -> None:
         """Deliver the last instructions and the replies to them; the bits of `copies` say which stay in transit too."""
@@ -241,6 +254,12 @@ class History(HistoryState):
                 del self.replies[before:]
         if not copies & 4:
             del self.instructions[len(self.instructions) - num :]
+
+
+def _with_flipped_bit(content: bytes, position: int) -> bytes:
+    changed = bytearray(content)
+    changed[position // 8 % len(content)] ^= 1 << position % 8
+    return bytes(changed)
 
 
 def _position(which: int, items: Sequence[Any]) -> int:

@@ -4,7 +4,6 @@ The record follows from the outside which uploads were accepted and which transa
 the ledger with it. Every message passes through the real encoding. `history_actions.py` adds the actions of a history.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlatest.errors import DeclinedError, LedgerError
-from fedlatest.ledger import ClientStore, JobConfig, Layout, Ledger, LocalUpdate, handle_instruction
+from fedlatest.ledger import ClientStore, JobConfig, Layout, Ledger, Limits, LocalUpdate, handle_instruction
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
@@ -33,6 +32,7 @@ class RecordedUpdate(NamedTuple):
 
     ticket: Ticket
     update: FixedPoint
+    weight: float
     incarnation: tuple[int, int]
 
 
@@ -42,6 +42,7 @@ class ReplyInTransit(NamedTuple):
     header: str
     upload: FixedPoint | None
     update: FixedPoint | None
+    weight: float
     incarnation: tuple[int, int]
 
 
@@ -50,6 +51,7 @@ class Backup(NamedTuple):
 
     content: bytes
     in_sum: dict[str, RecordedUpdate]
+    weights: dict[str, float]
     used: set[tuple[str, Ticket]]
 
 
@@ -73,6 +75,7 @@ class HistoryState:
     Args:
         memory: where updates are stored, as in `JobConfig`.
         num_clients: number of clients.
+        max_loss_backoff: as in `Limits`.
         path: the ledger's file; None for a database in memory.
         ledger_class: the server's protocol under test.
         client_handler: the client's protocol under test.
@@ -83,20 +86,24 @@ class HistoryState:
         *,
         memory: str,
         num_clients: int,
+        max_loss_backoff: int = 0,
         path: Path | None = None,
         ledger_class: type[Ledger] = Ledger,
         client_handler: Callable[..., Reply] = handle_instruction,
     ) -> None:
         self.config = JobConfig("fedlaavg", memory=memory, unit=1.0)  # type: ignore[arg-type]
+        self.limits = Limits(max_loss_backoff=max_loss_backoff)
         self.path, self.ledger_class, self.client_handler = path, ledger_class, client_handler
         self.devices = {f"c{number}": Device() for number in range(num_clients)}
         self.instructions: list[str] = []  # in transit to clients
         self.outdated_instructions: set[str] = set()  # sent before a restore of the ledger
         self.replies: list[ReplyInTransit] = []  # in transit to the server
         self.in_sum: dict[str, RecordedUpdate] = {}
+        self.weights: dict[str, float] = {}  # of all clients of the job that have contributed
         self.accepted: dict[str, RecordedUpdate | None] = {}  # in the open round; None for a goodbye
         self.used: set[tuple[str, Ticket]] = set()
         self.updates: dict[str, FixedPoint] = {digest_of(_zeros()): _zeros()}  # all computed updates, by digest
+        self.weight_of: dict[str, float] = {digest_of(_zeros()): 0.0}  # the weights of these updates
         self.backups: list[Backup] = []
         self.statistics: Counter[str] = Counter()
         self.num_reports = self.num_tokens = self.num_updates = self.ledger_restores = 0
@@ -120,12 +127,21 @@ class HistoryState:
         tickets = {client.id: client.applied for client in self.ledger.clients() if client.applied is not None}
         if self.ledger_class is Ledger:
             assert tickets == {client: recorded.ticket for client, recorded in self.in_sum.items()}
+            self._check_weights()
         [(round, epoch)] = self.connection.execute("SELECT round, epoch FROM state").fetchall()
         assert (round, epoch) == (self.ledger.round, self.ledger.epoch.number)
         assert self.ledger.arrays()["x"].tolist() == [round] * SIZE, "the model is of another round than the ledger"
         if self.config.memory == "client" and self.ledger_class is Ledger:
             for client, recorded in self.in_sum.items():
                 assert self._stores(client, recorded) or recorded.incarnation != self._incarnation(client)
+
+    def _check_weights(self) -> None:
+        """Check that each update in the sum counts with its own weight, and only clients that have contributed."""
+        found = {client.id: client.weight for client in self.ledger.clients() if client.applied is not None}
+        assert found == {client: recorded.weight for client, recorded in self.in_sum.items()}, "a weight is wrong"
+        if not self.accepted:
+            sums = self.ledger.sums()
+            assert (sums.num_clients, sums.total_weight) == (len(self.weights), sum(self.weights.values()))
 
     def clients_without_base(self) -> list[str]:
         """Return the clients that can no longer subtract their update from the sum."""
@@ -136,7 +152,7 @@ class HistoryState:
     # The server
 
     def _open(self, database: Database | None = None) -> Ledger:
-        options = {"clock": lambda: self.time, "token": self._token}
+        options: Any = {"clock": lambda: self.time, "token": self._token, "limits": self.limits}
         arrays = {"x": np.zeros(SIZE, np.float32)}
         database = database or Database(self.connection)
         self.inconsistent: set[str] = set()
@@ -201,16 +217,19 @@ class HistoryState:
             assert may_remove, "a client was removed while its update was in the sum"
             self.statistics["expired from the sum"] += 1
             del self.in_sum[client]
+        self.weights = {client: weight for client, weight in self.weights.items() if client in clients}
         self.round, self.epoch = round, type(self.epoch)(number, token)
 
     def _record_applied(self, client: str, recorded: RecordedUpdate | None) -> None:
         if recorded is None:
             self.in_sum.pop(client, None)
+            self.weights.pop(client, None)
             self.statistics["goodbye counted"] += 1
             return
         assert (client, recorded.ticket) not in self.used, "a ticket counted twice"
         self.used.add((client, recorded.ticket))
         self.in_sum[client] = recorded
+        self.weights[client] = recorded.weight
         self.statistics["upload counted"] += 1
 
     def _deliver_reply(self, sent: ReplyInTransit) -> None:
@@ -234,7 +253,7 @@ class HistoryState:
         if reply.ticket is not None and verdict.outcome in ("accepted", "left"):
             assert reply.client not in self.accepted, "two replies of one client were accepted in a round"
             assert sent.update is not None
-            recorded = RecordedUpdate(reply.ticket, sent.update, sent.incarnation)
+            recorded = RecordedUpdate(reply.ticket, sent.update, sent.weight, sent.incarnation)
             self.accepted[reply.client] = recorded if verdict.outcome == "accepted" else None
             self.statistics["late reply accepted"] += reply.round < self.round
 
@@ -265,7 +284,8 @@ class HistoryState:
         update = self.updates[reply.update_digest] if reply.update_digest else None
         if update is not None and self.num_updates > before:
             assert digest_of(self._last_update) == reply.update_digest
-        sent = ReplyInTransit(encode(reply), reply.upload, update, self._incarnation(instruction.client))
+        weight = self.weight_of[reply.update_digest] if reply.update_digest else 0.0
+        sent = ReplyInTransit(encode(reply), reply.upload, update, weight, self._incarnation(instruction.client))
         self.replies.append(sent)
         self.statistics[f"sent: {reply.kind}"] += 1
 
@@ -278,8 +298,9 @@ class HistoryState:
         self.num_updates += 1
         number = self.num_updates
         self._last_update = np.array([number, -2 * number, 7919 * number % 1009], np.int32)
-        self.updates[digest_of(self._last_update)] = self._last_update
-        return LocalUpdate(self._last_update, 1.0 + how % 3, {"loss": 0.5})
+        digest, weight = digest_of(self._last_update), 1.0 + number
+        self.updates[digest], self.weight_of[digest] = self._last_update, weight
+        return LocalUpdate(self._last_update, weight, {"loss": 0.5})
 
     def _client(self, which: int) -> str:
         return f"c{which % len(self.devices)}"
@@ -307,14 +328,13 @@ class HistoryState:
         store = self._store(client)
         state = store.load(self.job)
         assert state is not None
-        return store.load_update(self.job, state.tickets[-1])
+        newest = store.read_update(self.job, state.updates[-1])
+        assert newest is not None
+        return newest
 
     def _is_leaving(self, client: str) -> bool:
-        content = self.devices[client].storage.get(f"{self.job}/state.json")
-        try:
-            return content is not None and bool(json.loads(content)["leaving"])
-        except ValueError:
-            return False
+        state = self._store(client).load(self.job, verify=False)
+        return state is not None and state.leaving
 
 
 def faulty_connection(database: Database) -> FaultyConnection:

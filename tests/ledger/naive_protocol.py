@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from fedlatest.errors import FedlatestError
 from fedlatest.ledger import ClientStore, Instruction, Ledger, LocalUpdate, Reply, Verdict
-from fedlatest.ledger.client_store import ClientState
+from fedlatest.ledger.client_store import ClientState, StoredUpdate
 from fedlatest.ledger.hashing import digest_of
 
 
@@ -23,17 +21,18 @@ def naive_handle_instruction(
     identity = (instruction.job, instruction.epoch, instruction.config, instruction.layout, instruction.client)
     if instruction.ticket is None:
         return Reply("hello", *identity, weight=weight)
-    last = store.load_update(instruction.job, state.tickets[-1]) if state.updates else np.int32(0)
+    last = store.read_update(instruction.job, state.updates[-1]) if state.updates else None
     try:
         result = train()
     except FedlatestError:
         return Reply("failed", *identity, instruction.round, instruction.ticket)
     state = ClientState(instruction.client, instruction.config, instruction.epoch)
-    store.save_update(instruction.job, state, instruction.ticket, result.update)
+    stored = StoredUpdate(instruction.ticket, digest_of(result.update), result.weight)
+    store.save_update(instruction.job, state, stored, result.update)
     fields: dict[str, Any] = {
         "weight": result.weight,
-        "update_digest": digest_of(result.update),
-        "upload": result.update - last,
+        "update_digest": stored.digest,
+        "upload": result.update if last is None else result.update - last,
     }
     return Reply("upload", *identity, instruction.round, instruction.ticket, **fields)
 

@@ -10,6 +10,7 @@ import pytest
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.audit import audit
 from fedlatest.ledger.database import Database
+from fedlatest.ledger.hashing import digest_of
 from tests.ledger.job import Job
 
 
@@ -23,7 +24,7 @@ def test_audit_with_all_stores_holds(tmp_path: Path) -> None:
     job = _job(tmp_path)
     found = audit(tmp_path / "ledger.db", [job.store("a"), job.store("b")])
     assert found.holds
-    assert found == (1, 1, "client", 2, ["a", "b"], [], [], 0)
+    assert found == (1, 1, "client", 2, ["a", "b"], [], [], [], 0)
 
 
 def test_missing_store_leaves_the_audit_undecided(tmp_path: Path) -> None:
@@ -47,9 +48,10 @@ def test_store_with_another_update_under_the_ticket_is_reported(tmp_path: Path) 
     store = job.store("b")
     state = store.load(job.ledger.job)
     assert state is not None
-    [ticket] = state.tickets
+    other = np.array([11, 20], np.int32)
+    stored = replace(state.updates[0], digest=digest_of(other))
     job.storages["b"].files.clear()
-    store.save_update(job.ledger.job, replace(state, updates=()), ticket, np.array([11, 20], np.int32))
+    store.save_update(job.ledger.job, replace(state, updates=()), stored, other)
     found = audit(tmp_path / "ledger.db", [job.store("a"), store])
     assert (found.damaged, found.max_difference, found.holds) == (["b"], 1, False)
 
@@ -62,7 +64,7 @@ def test_pending_update_is_not_in_the_sum(tmp_path: Path) -> None:
 
 def test_audit_of_the_updates_stored_at_the_server(tmp_path: Path) -> None:
     job = _job(tmp_path, memory="server")
-    assert audit(tmp_path / "ledger.db") == (1, 1, "server", 2, ["a", "b"], [], [], 0)
+    assert audit(tmp_path / "ledger.db") == (1, 1, "server", 2, ["a", "b"], [], [], [], 0)
     with job.database.write():
         job.database.put_arrays("client 0", {"value": np.array([1, 5], np.int32)})
     found = audit(tmp_path / "ledger.db")
@@ -71,7 +73,7 @@ def test_audit_of_the_updates_stored_at_the_server(tmp_path: Path) -> None:
 
 def test_without_memory_the_sum_is_empty(tmp_path: Path) -> None:
     _job(tmp_path, memory="none")
-    assert audit(tmp_path / "ledger.db") == (1, 1, "none", 2, [], [], [], 0)
+    assert audit(tmp_path / "ledger.db") == (1, 1, "none", 2, [], [], [], [], 0)
 
 
 def test_audit_reads_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,22 @@ import numpy as np
 import pytest
 
 from fedlatest.ledger import ClientStore, Epoch, Ticket
-from fedlatest.ledger.client_store import ClientState
+from fedlatest.ledger.client_store import ClientState, StoredUpdate
+from fedlatest.ledger.fixed_point import FixedPoint
+from fedlatest.ledger.hashing import digest_of
 from tests.ledger.faults import CrashError, FaultyStorage
 
 JOB = "a" * 32
 STATE = ClientState("me", "config", Epoch(1, "e"))
 FIRST, SECOND = Ticket(1, "a"), Ticket(2, "b")
 ONE, TWO = np.array([1, 2], np.int32), np.array([3, 4], np.int32)
+
+
+def stored(ticket: Ticket, update: FixedPoint, weight: float = 1.0) -> StoredUpdate:
+    return StoredUpdate(ticket, digest_of(update), weight)
+
+
+FIRST_UPDATE, SECOND_UPDATE = (stored(FIRST, ONE), ONE), (stored(SECOND, TWO), TWO)
 
 
 def _tickets(store: ClientStore) -> tuple[Ticket, ...]:
@@ -21,21 +30,21 @@ def _tickets(store: ClientStore) -> tuple[Ticket, ...]:
 def test_new_update_is_stored_beside_the_named_ones() -> None:
     store = ClientStore(FaultyStorage())
     assert store.load(JOB) is None
-    store.save_update(JOB, STATE, FIRST, ONE)
+    store.save_update(JOB, STATE, *FIRST_UPDATE)
     state = store.load(JOB)
     assert state is not None
     assert (state.client, state.config, state.epoch, state.tickets) == ("me", "config", (1, "e"), (FIRST,))
-    store.save_update(JOB, state, SECOND, TWO)
+    store.save_update(JOB, state, *SECOND_UPDATE)
     assert _tickets(store) == (FIRST, SECOND)
-    assert store.load_update(JOB, FIRST).tolist() == [1, 2]
-    assert store.load_update(JOB, SECOND).tolist() == [3, 4]
+    contents = [store.read_update(JOB, update) for update in (FIRST_UPDATE[0], SECOND_UPDATE[0])]
+    assert [content.tolist() for content in contents if content is not None] == [[1, 2], [3, 4]]
 
 
 def test_update_that_is_not_named_is_deleted() -> None:
     storage = FaultyStorage()
     store = ClientStore(storage)
-    store.save_update(JOB, STATE, FIRST, ONE)
-    store.save_update(JOB, STATE, SECOND, TWO)
+    store.save_update(JOB, STATE, *FIRST_UPDATE)
+    store.save_update(JOB, STATE, *SECOND_UPDATE)
     assert sorted(storage.files) == [f"{JOB}/2-b.value", f"{JOB}/state.json"]
 
 
@@ -45,13 +54,13 @@ def test_crash_leaves_the_old_update_or_the_new_one(write: int, after: bool) -> 
     """The writes are: the new update, the state, the deletion of the old update. The state makes the new one valid."""
     storage = FaultyStorage()
     store = ClientStore(storage)
-    store.save_update(JOB, STATE, FIRST, ONE)
+    store.save_update(JOB, STATE, *FIRST_UPDATE)
     storage.trigger.arm(write, after=after)
     with pytest.raises(CrashError):
-        store.save_update(JOB, STATE, SECOND, TWO)
+        store.save_update(JOB, STATE, *SECOND_UPDATE)
     is_stored = (write, after) >= (1, True)
     assert _tickets(store) == ((SECOND,) if is_stored else (FIRST,))
-    store.save_update(JOB, STATE, Ticket(3, "c"), ONE)
+    store.save_update(JOB, STATE, stored(Ticket(3, "c"), ONE), ONE)
     assert sorted(storage.files) == [f"{JOB}/3-c.value", f"{JOB}/state.json"]
 
 
@@ -59,7 +68,7 @@ def test_crash_leaves_the_old_update_or_the_new_one(write: int, after: bool) -> 
 def test_damaged_update_is_not_listed(content: bytes | None) -> None:
     storage = FaultyStorage()
     store = ClientStore(storage)
-    store.save_update(JOB, STATE, FIRST, ONE)
+    store.save_update(JOB, STATE, *FIRST_UPDATE)
     if content is None:
         storage.delete(f"{JOB}/1-a.value")
     else:
@@ -72,6 +81,6 @@ def test_damaged_update_is_not_listed(content: bytes | None) -> None:
 def test_damaged_state_is_ignored(content: bytes) -> None:
     storage = FaultyStorage()
     store = ClientStore(storage)
-    store.save_update(JOB, STATE, FIRST, ONE)
+    store.save_update(JOB, STATE, *FIRST_UPDATE)
     storage.put(f"{JOB}/state.json", content)
     assert store.load(JOB) is None

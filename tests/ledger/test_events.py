@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedlatest.deployment.supervise import JobStatus
-from fedlatest.ledger.job_folder import Event, EventReader, append_event, read_events
+from fedlatest.ledger.event_log import Event, EventReader, append_event, read_events
 
 
 def test_each_call_gives_what_is_new_and_a_cut_line_waits_for_its_end(tmp_path: Path) -> None:
@@ -35,14 +35,12 @@ def test_a_view_adds_up_a_job_over_two_runs() -> None:
         {"event": "job", "rounds": 2, "round": 0, "run": 11},
         {"event": "round", "round": 0},
         {"event": "asked", "round": 0, "clients": ["node0", "node1"]},
-        {"event": "merged", "round": 0, "applied": ["node0", "node1"], "staleness": {"node0": 0, "node1": 0},
-         "train_loss": 2.0, "seconds": 5.0},
+        {"event": "merged", "round": 0, "applied": ["node0", "node1"], "train_loss": 2.0, "seconds": 5.0},
         {"event": "round", "round": 1},
         {"event": "job", "rounds": 2, "round": 1, "run": 12},
         {"event": "round", "round": 1},
         {"event": "asked", "round": 1, "clients": ["node1"]},
-        {"event": "merged", "round": 1, "applied": ["node1"], "staleness": {"node0": 1, "node1": 0},
-         "train_loss": None, "seconds": 7.0},
+        {"event": "merged", "round": 1, "applied": ["node1"], "train_loss": None, "seconds": 7.0},
         {"event": "evaluated", "round": 1, "test_loss": 0.5, "test_accuracy": 0.75},
         {"event": "news from the future"},
         {"event": "finished", "round": 2},

@@ -17,7 +17,7 @@ from fedlatest.ledger import (
     handle_instruction,
     load_or_create_client_id,
 )
-from fedlatest.ledger.client_store import ClientState
+from fedlatest.ledger.client_store import ClientState, StoredUpdate
 from tests.ledger.job import Job
 
 
@@ -73,9 +73,8 @@ def test_temporary_file_of_a_crash_is_deleted(tmp_path: Path) -> None:
     folder = FolderStorage(tmp_path)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / ".1-a.value.draft").write_bytes(b"half")
-    ClientStore(folder).save_update(
-        "job", ClientState("me", "config", Epoch(1, "e")), Ticket(2, "b"), np.zeros(2, np.int32)
-    )
+    stored = StoredUpdate(Ticket(2, "b"), "digest", 1.0)
+    ClientStore(folder).save_update("job", ClientState("me", "config", Epoch(1, "e")), stored, np.zeros(2, np.int32))
     assert sorted(path.name for path in (tmp_path / "job").iterdir()) == ["2-b.value", "state.json"]
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from fedlatest.ledger import ClientStore, Epoch, Instruction, JobConfig, Reply, Ticket, encode
-from fedlatest.ledger.client_store import ClientState
+from fedlatest.ledger.client_store import ClientState, StoredUpdate
 from fedlatest.ledger.database import TABLES
 from fedlatest.ledger.messages import decode_instruction, decode_reply
 from tests.ledger.faults import FaultyStorage
@@ -67,17 +67,18 @@ def test_header_of_a_reply() -> None:
 def test_files_of_a_client() -> None:
     """The update [1, 2] is stored as little-endian 32-bit integers, in a file named after its ticket."""
     storage = FaultyStorage()
-    state = ClientState("me", "config", Epoch(1, "e"), highest_ticket=4, weight=2.0, leaving=True)
-    ClientStore(storage).save_update(JOB, state, Ticket(5, "b"), np.array([1, 2], np.int32))
+    state = ClientState("me", "config", Epoch(1, "e"), highest_ticket=4, leaving=True)
     digest = "1d97a11655431ca64f52349a08a0fd8a7ff47f363a84d02ddd45dbee7984c3d2"
+    stored = StoredUpdate(Ticket(5, "b"), digest, 2.0)
+    ClientStore(storage).save_update(JOB, state, stored, np.array([1, 2], np.int32))
     content = {
         "client": "me",
         "config": "config",
         "epoch": [1, "e"],
         "seen": 4,
-        "slots": [[5, "b", digest]],
-        "weight": 2.0,
+        "slots": [[5, "b", digest, 2.0]],
         "leaving": True,
+        "checksum": "0915259bddfe1054",
     }
     assert storage.files == {
         f"{JOB}/5-b.value": b"\x01\0\0\0\x02\0\0\0",
@@ -107,14 +108,14 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
     }
     assert columns == {
         "job": ["id", "schema", "config", "layout", "created"],
-        "state": ["round", "boot", "epoch", "token"],
+        "state": ["round", "boot", "epoch", "token", "uptime"],
         "clients": [
-            *("number", "client", "member", "weight", "joined", "seen", "last_round", "misses", "rest_until"),
+            *("number", "client", "name", "member", "weight", "seen", "last_round", "misses", "losses", "rest_until"),
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
         ],
-        "arrays": ["owner", "name", "chunk", "dtype", "shape", "content"],
-        "attendance": ["round", "number", "took_part"],
-        "rounds": ["round", "epoch", "time"],
+        "expelled": ["client"],
+        "arrays": ["owner", "name", "chunk", "dtype", "shape", "content", "file"],
+        "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable"],
     }
     assert TABLES.count("CREATE TABLE") == len(columns)
     assert job.database.rows("SELECT owner, name, dtype FROM arrays ORDER BY owner") == [

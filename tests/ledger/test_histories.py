@@ -29,8 +29,9 @@ FAULTS = {
     "leaving": {"leave": 6, "expire": 3},
     "server": {"kill_server": 2, "arm_server_crash": 6, "second_server": 1},
     "client": {"arm_client_crash": 8},
-    "disk": {"copy_disk": 3, "restore_disk": 4, "lose_disk": 1, "damage_disk": 1},
+    "disk": {"copy_disk": 3, "restore_disk": 4, "lose_disk": 1, "damage_disk": 3},
     "ledger": {"backup": 3, "restore": 4},
+    "strangers": {"hostile_hello": 5, "kill_server": 1},
 }
 numbers = st.integers(0, 63)
 
@@ -42,7 +43,13 @@ def _action_lists(groups: set[str]) -> st.SearchStrategy[list[Action]]:
 
 
 action_lists = st.sets(st.sampled_from(sorted(FAULTS)), min_size=1, max_size=3).flatmap(_action_lists)
-jobs = st.fixed_dictionaries({"memory": st.sampled_from(["client", "server"]), "num_clients": st.integers(2, 4)})
+jobs = st.fixed_dictionaries(
+    {
+        "memory": st.sampled_from(["client", "server"]),
+        "num_clients": st.integers(2, 4),
+        "max_loss_backoff": st.sampled_from([0, 2]),
+    }
+)
 without_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
 # After a restore, an instruction of the server before the restore reaches a client that has an update in transit.
 INSTRUCTION_FROM_BEFORE_A_RESTORE: list[Action] = [

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedlatest.ledger.database import CHUNK, Database
+from fedlatest.ledger.client_table import read_attendance
+from fedlatest.ledger.database import CHUNK, FILE_BYTES, Database
 from tests.ledger.faults import CrashError, FaultyConnection
 from tests.ledger.job import ARRAYS, Job
 
@@ -70,7 +71,8 @@ def test_availability_and_participation_are_recorded() -> None:
     job = Job("a", "b", "c")
     job.upload("a", 1, 2)
     job.close_round(available=["a", "b"])
-    assert job.database.rows("SELECT round, number, took_part FROM attendance") == [(0, 0, 1), (0, 1, 0)]
+    available, took_part = read_attendance(job.database)
+    assert (available.tolist(), took_part.tolist()) == ([[True, True, False]], [[True, False, False]])
 
 
 @pytest.mark.parametrize("memory", ["client", "server"])
@@ -103,13 +105,20 @@ def test_client_without_an_update_expires_without_a_new_epoch() -> None:
 
 @pytest.mark.parametrize("memory", ["client", "server"])
 @pytest.mark.parametrize("after", [False, True])
-def test_crash_leaves_all_of_a_round_or_nothing(memory: str, after: bool, tmp_path: Path) -> None:
-    """Crash at the first statement of `close_round`, the second, and so on, until none is left; on a real file."""
+@pytest.mark.parametrize("file_bytes", [1, FILE_BYTES])
+def test_crash_leaves_all_of_a_round_or_nothing(
+    memory: str, after: bool, file_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Crash at the first statement of `close_round`, the second, and so on, until none is left; on a real file.
+
+    With `file_bytes=1`, all arrays are files beside the database.
+    """
+    monkeypatch.setattr("fedlatest.ledger.database.FILE_BYTES", file_bytes)
     for write in itertools.count():
         path = tmp_path / f"{write}.db"
         connection = Database.open(path, factory=FaultyConnection).connection
         assert isinstance(connection, FaultyConnection)
-        job = Job("a", "b", memory=memory, database=Database(connection))
+        job = Job("a", "b", memory=memory, database=Database(connection, path))
         job.round({"a": [1, 2], "b": [10, 20]})
         replies = [job.reply(job.issue("a"), 3, 4), job.reply(job.issue("b"), 30, 40)]
         assert [job.ledger.handle_reply(reply).outcome for reply in replies] == ["accepted", "accepted"]
@@ -128,10 +137,12 @@ def test_crash_leaves_all_of_a_round_or_nothing(memory: str, after: bool, tmp_pa
         assert outcomes == ["accepted" if job.ledger.round == 1 else "refused"] * 2
         job.close_round()
         assert job.total == [33, 44]
+        num_files = len(list(job.database.files_folder.glob("*")))
+        assert num_files == (0 if file_bytes > 1 else 2 if memory == "client" else 4), "files are left behind"
         job.database.close()
         if not crashed:
             break
-    assert write > 10
+    assert write >= 10
 
 
 def test_stored_arrays_keep_shape_type_and_content(tmp_path: Path) -> None:
@@ -144,6 +155,7 @@ def test_stored_arrays_keep_shape_type_and_content(tmp_path: Path) -> None:
     database = Database.open(tmp_path / "arrays.db")
     job = Job(database=database)
     job.ledger.close_round(arrays)
+    assert len(list(database.files_folder.iterdir())) == 1, "only the large array is a file"
     back = job.open().arrays()
     assert list(back) == list(arrays)
     for name, array in arrays.items():
@@ -152,3 +164,4 @@ def test_stored_arrays_keep_shape_type_and_content(tmp_path: Path) -> None:
     job.ledger = job.open()
     job.ledger.close_round(ARRAYS)
     assert list(job.ledger.arrays()) == ["x"]
+    assert list(database.files_folder.iterdir()) == []

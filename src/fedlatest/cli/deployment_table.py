@@ -12,7 +12,7 @@ from rich.text import Text
 from fedlatest.cli.app import out
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.supervise import JobStatus
-from fedlatest.ledger.job_folder import Event, EventReader
+from fedlatest.ledger.event_log import Event, EventReader
 
 _PROBLEMS = {"failed", "refused", "lost", "restored", "resync", "expired", "left", "stopped"}
 _STYLES = {"online": "green", "connecting": "yellow", "offline": "dim", "killed": "bold red", "refused": "red"}

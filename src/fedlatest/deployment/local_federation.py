@@ -11,7 +11,7 @@ from fedlatest.deployment.process import free_ports, stop_all
 from fedlatest.deployment.secrets import Secrets, make_secrets
 from fedlatest.deployment.superlink import Run, SuperLink
 from fedlatest.errors import ConfigError
-from fedlatest.ledger.job_folder import append_event, read_events
+from fedlatest.ledger.event_log import append_event, read_events
 
 STOP_TIMEOUT = 4.0
 

@@ -14,7 +14,7 @@ from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.node import Node
 from fedlatest.deployment.superlink import Run
 from fedlatest.errors import DeploymentError
-from fedlatest.ledger.job_folder import Event, EventReader
+from fedlatest.ledger.event_log import Event, EventReader
 
 _POLL_SECONDS = 0.1
 _RECHECK_SECONDS = 0.5  # the log of a run may end shortly before the loss of its SuperLink can be seen
@@ -30,8 +30,9 @@ class JobStatus:
     finished: bool = False
     runs: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)  # in the current round
-    staleness: dict[str, int] = field(default_factory=dict)
+    last_round: dict[str, int] = field(default_factory=dict)  # client -> last round in which it took part
     num_applied: dict[str, int] = field(default_factory=dict)  # client -> rounds in which it took part
+    last_merged: int = 0
     merged_rounds: int = 0
     seconds: float = 0.0  # duration of all merged rounds
     train_loss: float | None = None
@@ -60,9 +61,15 @@ class JobStatus:
         self.seconds += event.get("seconds", 0.0)
         if event.get("train_loss") is not None:
             self.train_loss = event["train_loss"]
-        self.staleness.update(event.get("staleness", {}))
+        self.last_merged = event["round"]
         for client in event.get("applied", []):
             self.num_applied[client] = self.num_applied.get(client, 0) + 1
+            self.last_round[client] = event["round"]
+
+    @property
+    def staleness(self) -> dict[str, int]:
+        """Rounds since each client last took part, of all clients that have."""
+        return {client: self.last_merged - round for client, round in self.last_round.items()}
 
 
 ProgressCallback = Callable[[JobStatus, list[Event]], None]

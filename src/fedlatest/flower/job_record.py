@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from fedlatest.algorithms import Algorithm
 from fedlatest.errors import RunFolderError
-from fedlatest.flower.recorded_availability import attendance_table
 from fedlatest.flower.round_outcome import RoundOutcome
 from fedlatest.ledger import Ledger
+from fedlatest.ledger.client_table import read_attendance
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.clients import assumption_of_table, clients_of_table, pack_table
 from fedlatest.runs.run_folder import package_versions
@@ -77,7 +77,7 @@ class JobRecord:
         )
         if outcome is not None and members:
             row = row._replace(
-                num_available=self._num_available(round - 1),
+                num_available=outcome.num_available,
                 cohort_size=len(outcome.accepted),
                 mean_staleness=float(np.mean(staleness)),
                 max_staleness=max(staleness),
@@ -87,8 +87,7 @@ class JobRecord:
 
     def finish(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
         """Save the final model, the clients' availability and the cohorts, and mark the run as finished."""
-        available = attendance_table(self.ledger.database)  # [rounds, clients]
-        took_part = attendance_table(self.ledger.database, took_part=True)
+        available, took_part = read_attendance(self.ledger.database)  # [rounds, clients]
         if available.size:
             self.folder.describe(clients_of_table(available))
         facts = {"seconds": round(self._seconds(), 3), "availability": self._availability_facts(available)}
@@ -104,9 +103,6 @@ class JobRecord:
             "staleness_bound": None,
             "largest_staleness": max([row.max_staleness or 0 for row in rows], default=0),
         }
-
-    def _num_available(self, round: int) -> int:
-        return len(self.ledger.database.rows("SELECT number FROM attendance WHERE round = ?", round))
 
     def _seconds(self) -> float:
         """Return the duration of the job so far, summed over its server runs."""

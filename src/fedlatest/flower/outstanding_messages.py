@@ -18,6 +18,7 @@ log = logging.getLogger("flwr")
 KEY_PREFIX = "key-"  # starts the id of a client that is identified by its registered key
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError)  # what Flower raises when it reads a forged message body
 MAX_PULLED_BYTES = 256 * 2**20  # bytes of uploads held in memory at a time
+MAX_PUSHED = 64  # messages per request to Flower
 
 
 class OutstandingMessage(NamedTuple):
@@ -41,6 +42,7 @@ class OutstandingMessages:
         grid: Flower's connection to the nodes.
         message_ttl: Seconds after which an unanswered message is dropped.
         upload_bytes: Size of one upload; limits how many replies are fetched at a time.
+        registered_only: Send messages only to nodes with registered keys.
         clock: Returns the time in seconds.
     """
 
@@ -48,7 +50,9 @@ class OutstandingMessages:
     message_ttl: float
     upload_bytes: int
     clock: Callable[[], float] = time.monotonic
+    registered_only: bool = False
     clients: dict[int, str] = field(default_factory=dict)  # node id -> client
+    nodes: dict[str, list[int]] = field(default_factory=dict)  # client -> its node ids, the newest last
     display_names: dict[str, str] = field(default_factory=dict)  # client -> name under which its key is registered
     online: set[int] = field(default_factory=set)  # node ids
     outstanding: dict[str, OutstandingMessage] = field(default_factory=dict)  # by message id
@@ -72,7 +76,8 @@ class OutstandingMessages:
             key = _client_of_key(node)
             if key:
                 self.display_names[key] = node.name
-            ignored = self.clock() < self.ignored_until.get(node.node_id, 0.0)
+            now = self.clock()
+            ignored = now < self.ignored_until.get(node.node_id, 0.0) or (self.registered_only and not key)
             if node.node_id not in self.clients and node.node_id not in greeted and not ignored:
                 unknown.append((node.node_id, key))
         return unknown
@@ -80,6 +85,10 @@ class OutstandingMessages:
     def available(self) -> dict[str, int]:
         """Return the clients whose node is online, with the node; the newest one if a client has two nodes."""
         return {client: node for node, client in self.clients.items() if node in self.online}
+
+    def node_of(self, client: str) -> int | None:
+        """Return the node of a client that is online; the newest one if there are two."""
+        return next((node for node in reversed(self.nodes.get(client, [])) if node in self.online), None)
 
     def busy(self) -> set[str]:
         """Return the clients that have an outstanding message."""
@@ -95,24 +104,32 @@ class OutstandingMessages:
 
     def identify(self, node: int, client: str) -> None:
         """Record which client a node is, and drop messages to other nodes of that client."""
-        other = self.available().get(client, node)
-        if other != node:
+        other = self.node_of(client)
+        if other is not None and other != node:
             log.warning(
                 "fedlatest: client %s is connected from two nodes, %s and %s. Unless it has just been restarted, two "
                 "machines use the same name or a copy of the same state folder; give each its own",
                 self.display_name(client), other, node,
             )  # fmt: skip
-        self.outstanding = {
-            key: message
-            for key, message in self.outstanding.items()
-            if message.client != client or message.node == node
-        }
-        self.clients.pop(node, None)  # insert it last: `available` prefers the newest node of a client
-        self.clients[node] = client
+        if any(each != node for each in self.nodes.get(client, [])):
+            self.outstanding = {
+                key: message
+                for key, message in self.outstanding.items()
+                if message.client != client or message.node == node
+            }
+        self._forget_node(node)
+        self.clients[node] = client  # inserted last: `available` prefers the newest node of a client
+        self.nodes.setdefault(client, []).append(node)
 
     def forget(self, client: str) -> None:
         """Forget the nodes of a client, so that they are sent a new "hello"."""
-        self.clients = {node: known for node, known in self.clients.items() if known != client}
+        for node in list(self.nodes.get(client, [])):
+            self._forget_node(node)
+
+    def _forget_node(self, node: int) -> None:
+        client = self.clients.pop(node, None)
+        if client is not None:
+            self.nodes[client].remove(node)
 
     def ignore(self, node: int, seconds: float) -> None:
         """Send no "hello" to a node for some time, because it could not be identified."""
@@ -125,26 +142,43 @@ class OutstandingMessages:
     def send(self, messages: list[tuple[OutstandingMessage, RecordDict]]) -> list[OutstandingMessage]:
         """Send messages and return those that Flower did not accept."""
         rejected = []
-        for message, content in messages:
-            kind = MessageType.EVALUATE if message.kind == "evaluate" else MessageType.TRAIN
-            outgoing = Message(content, message.node, kind, ttl=self.message_ttl, group_id=str(message.round))
-            with self._calling_flower("accept a message"):
-                [identifier] = list(self.grid.push_messages([outgoing])) or [""]
-            if identifier:
-                self.outstanding[identifier] = message
-            else:
-                rejected.append(message)
+        for start in range(0, len(messages), MAX_PUSHED):
+            batch = messages[start : start + MAX_PUSHED]
+            for (message, _), identifier in zip(batch, self._push(batch), strict=True):
+                if identifier:
+                    self.outstanding[identifier] = message
+                else:
+                    rejected.append(message)
         return rejected
 
-    def receive(self) -> Iterator[tuple[OutstandingMessage, Message]]:
-        """Yield the replies that have arrived, each with the message that it answers."""
+    def _push(self, messages: list[tuple[OutstandingMessage, RecordDict]]) -> list[str | None]:
+        """Push messages in one request and return their ids; None for a message that Flower did not accept."""
+        outgoing = []
+        for message, content in messages:
+            kind = MessageType.EVALUATE if message.kind == "evaluate" else MessageType.TRAIN
+            outgoing.append(
+                Message(content, message.node, kind, ttl=self.message_ttl, group_id=str(message.round))
+            )  # fmt: skip
+        with self._calling_flower("accept a message"):
+            identifiers: list[str | None] = list(self.grid.push_messages(outgoing))
+        if len(identifiers) == len(messages):
+            return identifiers
+        if len(messages) == 1:
+            return [None]
+        return [identifier for message in messages for identifier in self._push([message])]  # too large together
+
+    def receive(self) -> Iterator[list[tuple[OutstandingMessage, Message]]]:
+        """Yield the replies that have arrived in batches, each with the message that it answers."""
         batch = 1 if self.one_at_a_time else max(1, MAX_PULLED_BYTES // max(1, self.upload_bytes))
         waiting = list(self.outstanding)
         for start in range(0, len(waiting), batch):
+            pairs = []
             for reply in self._pull(waiting[start : start + batch]):
                 message = self.outstanding.pop(reply.metadata.reply_to_message_id, None)
                 if message is not None:
-                    yield message, reply
+                    pairs.append((message, reply))
+            if pairs:
+                yield pairs
 
     def drop(self, kind: str) -> None:
         """Stop waiting for replies to messages of a kind."""

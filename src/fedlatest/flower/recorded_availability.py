@@ -1,25 +1,13 @@
-"""The availability that a job has recorded, as a table and as a trace that the simulator can replay."""
+"""The availability that a job has recorded, as a trace that the simulator can replay."""
 
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fedlatest.availability.trace_files import write_table
 from fedlatest.errors import LedgerError
+from fedlatest.ledger.client_table import read_attendance
 from fedlatest.ledger.database import Database
-
-
-def attendance_table(database: Database, *, took_part: bool = False) -> npt.NDArray[np.bool_]:
-    """Return which clients were available, or which took part, as an array [rounds, clients] by client number."""
-    [(rounds,)] = database.rows("SELECT round FROM state")
-    [(num_clients,)] = database.rows("SELECT COALESCE(MAX(number), -1) + 1 FROM clients")
-    table = np.zeros((rounds, num_clients), bool)
-    for round, number, worked in database.rows(
-        "SELECT round, number, took_part FROM attendance WHERE round < ?", rounds
-    ):
-        table[round, number] = worked or not took_part
-    return table
 
 
 def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
@@ -36,9 +24,9 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
     Raises:
         LedgerError: No client was available in any round, or the file cannot be written.
     """
-    database = Database.open(ledger)
+    database = Database.open_for_reading(ledger)
     try:
-        available = attendance_table(database)
+        available, _ = read_attendance(database)
         closed = [time for (time,) in database.rows("SELECT time FROM rounds ORDER BY round")]
     finally:
         database.close()
@@ -54,5 +42,6 @@ def _round_boundaries(closed: list[float]) -> list[float]:
 
     The first round is assumed to have lasted as long as the second.
     """
+    closed = np.maximum.accumulate(closed).tolist()  # a clock may have been set back
     first = closed[1] - closed[0] if len(closed) > 1 else 1.0
     return [0.0, *(round(time - closed[0] + first, 3) for time in closed)]

@@ -7,6 +7,7 @@ A round:
 4. merge, and commit the round to the ledger.
 """
 
+import itertools
 import logging
 import math
 import time
@@ -37,6 +38,8 @@ from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.messages import LEAVING
 
 log = logging.getLogger("flwr")
+LAST_ASK = 0.75  # share of the deadline after which no client is asked: it could not reply in time
+MISSES_TO_WAIT = 2  # rounds are not kept open for a client that has not replied so many times in a row
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Timeouts:
         late_reply: A reply is accepted into a later round if it arrives within this time; 2 * deadline by default.
         poll: Time between two checks for replies.
         expire: A client that has not been online for this time is removed from the job, together with its update;
-            never by default.
+            never by default. Only the time in which a server was running counts.
     """
 
     deadline: float = 60.0
@@ -101,7 +104,6 @@ class RoundLoop:
         self.clock, self.sleep = clock, sleep
         self.arrays = ledger.arrays()
         self.outcome = RoundOutcome()  # of the open round
-        self._started = clock()
         self._cannot_rebase: set[str] = set()
         self._leaving: set[str] = set()
 
@@ -128,18 +130,21 @@ class RoundLoop:
 
     def run_round(self) -> RoundOutcome:
         """Run one round and commit it to the ledger."""
+        self._remove_expelled()
         outcome, began, round = self.outcome, self.clock(), self.ledger.round
         self.events.write("round", round=round)
         record = to_record(self.model)
         while True:
             self._poll_nodes()
-            with self._measuring_own_time():
-                self._fill_cohort(record)
+            if self.clock() - began < LAST_ASK * self.timeouts.deadline:
+                with self._measuring_own_time():
+                    self._fill_cohort(record)
             # If all clients that were asked failed or declined, the round waits for others until its deadline.
-            complete = outcome.has_upload and not self.messages.awaited(round)
+            complete = outcome.has_upload and not any(map(self._waits_for, self.messages.awaited(round)))
             if complete or self.clock() - began >= self.timeouts.deadline:
                 break
             self.sleep(self.timeouts.poll)
+        del record
         self._close_round(began)
         self._expire_clients()
         return outcome
@@ -159,7 +164,7 @@ class RoundLoop:
         )
         measurements = []
         while any(message.kind == "evaluate" for message in self.messages.outstanding.values()):
-            for message, reply in self.messages.receive():
+            for message, reply in itertools.chain.from_iterable(self.messages.receive()):
                 if message.kind != "evaluate":
                     self._handle_reply(message, reply)
                 elif not reply.has_error():
@@ -184,12 +189,23 @@ class RoundLoop:
                 for node, client in self.messages.refresh_nodes()
             ]
         )
-        for message, reply in self.messages.receive():
-            with self._measuring_own_time():
-                self._handle_reply(message, reply)
+        for replies in self.messages.receive():
+            with self._measuring_own_time(), self.ledger.batch():
+                while replies:  # each is released before the next one is handled, because it may be large
+                    self._handle_reply(*replies.pop(0))
         for message in self.messages.drop_expired():
-            name = self.messages.display_name(message.client) or f"node {message.node}"
+            name = self._display_name(message.client) or f"node {message.node}"
             log.info("fedlatest: %s did not reply in time", name)
+
+    def _display_name(self, client: str) -> str:
+        """Return the name of a client for people: that of its registered key, or its id."""
+        row = self.ledger.table.get_former(client)
+        return (row.name if row is not None else "") or self.messages.display_name(client)
+
+    def _waits_for(self, message: OutstandingMessage) -> bool:
+        """Whether the round is kept open for the reply to a message."""
+        client = self.ledger.table.get(message.client)
+        return client is None or client.misses < MISSES_TO_WAIT
 
     def _available_clients(self) -> set[str]:
         available = self.messages.available()
@@ -207,7 +223,7 @@ class RoundLoop:
         if cohort:
             self._send_instructions("train", cohort, model)
             outcome.asked += cohort
-            names = [self.messages.display_name(client) for client in cohort]
+            names = [self._display_name(client) for client in cohort]
             self.events.write("asked", round=self.ledger.round, clients=names)
         rebasing = self._clients_to_rebase(available - {*cohort, *outcome.rebase_asked})
         if rebasing:
@@ -217,9 +233,12 @@ class RoundLoop:
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
         leaving = clients & self._leaving
+        round = self.ledger.round
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
-        not_in_sum = {client.id for client in self.ledger.clients() if client.applied is None}
+        not_in_sum = {
+            client.id for client in self.ledger.clients() if client.applied is None and client.backoff_until <= round
+        }
         return sorted(leaving | (clients & not_in_sum) - self._cannot_rebase)
 
     def _send_instructions(
@@ -239,7 +258,7 @@ class RoundLoop:
             ]
         )
         for message in rejected:
-            log.warning("fedlatest: Flower rejected a message to %s", self.messages.display_name(message.client))
+            log.warning("fedlatest: Flower rejected a message to %s", self._display_name(message.client))
 
     # Step 3: replies
 
@@ -257,7 +276,7 @@ class RoundLoop:
             self._count_training(message, verdict)
         if verdict.outcome not in ("accepted", "hello", "declined"):
             client = self.messages.clients.get(message.node, message.client)
-            name = self.messages.display_name(client) or f"node {message.node}"
+            name = self._display_name(client) or f"node {message.node}"
             self.events.write(verdict.outcome, round=self.ledger.round, client=name, why=verdict.why)
 
     def _judge(self, message: OutstandingMessage, reply: Message) -> Verdict:
@@ -277,7 +296,8 @@ class RoundLoop:
             if decoded.kind not in ("hello", "ahead"):
                 return Verdict("failed", decoded.why)
             self.messages.identify(message.node, decoded.client)
-            verdict = self.ledger.handle_hello(decoded)
+            name = self.messages.display_names.get(decoded.client, "")
+            verdict = self.ledger.handle_hello(decoded, name=name)
             if verdict.outcome == "hello" and decoded.why == LEAVING:
                 self._leaving.add(decoded.client)  # ask for its goodbye in this round
             return verdict
@@ -320,30 +340,38 @@ class RoundLoop:
             self.ledger.close_round(
                 self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined
             )
+        outcome.num_available = len({*available, *outcome.accepted, *outcome.rebased, *outcome.left})
         self.outcome = RoundOutcome()
         self._log_merged(outcome, round, available, self.clock() - began)
         self._log_new_epoch(epoch.number, round, why)
 
     def _expire_clients(self) -> None:
-        """Remove clients that were offline for too long, counting only the time that this server has been running."""
-        limit = self.timeouts.expire
-        if limit is None or self.clock() - self._started < limit:
-            return
+        """Remove clients that were offline for too long."""
+        limit, epoch = self.timeouts.expire, self.ledger.epoch
+        if limit is not None:
+            self._log_removed(self.ledger.expire(seconds=limit), "expired", f"not online for {limit:g} s")
+            self._log_new_epoch(epoch.number, self.ledger.round, "clients expired")
+
+    def _remove_expelled(self) -> None:
+        """Remove clients that an operator has expelled, unless a late upload is waiting for the next round."""
         epoch = self.ledger.epoch
-        for client in self.ledger.expire(seconds=limit):
+        if not self.outcome.has_upload:
+            self._log_removed(self.ledger.remove_expelled(), "expelled", "by the operator")
+            self._log_new_epoch(epoch.number, self.ledger.round, "clients were expelled")
+
+    def _log_removed(self, clients: Iterable[str], event: str, why: str) -> None:
+        for client in clients:
             self.messages.forget(client)
-            name = self.messages.display_name(client)
-            self.events.write("expired", client=name, why=f"not online for {limit:g} s")
-        self._log_new_epoch(epoch.number, self.ledger.round, "clients expired")
+            self.events.write(event, client=self._display_name(client), why=why)
 
     def _log_merged(self, outcome: RoundOutcome, round: int, available: set[str], seconds: float) -> None:
         def names(clients: Iterable[str]) -> list[str]:
-            return sorted(map(self.messages.display_name, clients))
+            return sorted(map(self._display_name, clients))
 
         self.events.write(
             "merged",
             round=round,
-            here=names(available),
+            num_available=len(available),
             applied=names(outcome.accepted),
             back=names(outcome.rebased),
             left=names(outcome.left),
@@ -351,7 +379,6 @@ class RoundLoop:
             late=names(outcome.late),
             refused=names([*outcome.refused, *outcome.failed]),
             unanswered=names(set(outcome.missed) - {*outcome.failed, *outcome.refused}),
-            staleness={self.messages.display_name(m.id): round - m.last_round for m in self.ledger.clients()},
             train_loss=outcome.metrics.get("train_loss"),
             seconds=_milliseconds(seconds),
             own_seconds=_milliseconds(outcome.own_seconds),

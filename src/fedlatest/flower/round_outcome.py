@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedlatest.ledger.job_folder import append_event
+from fedlatest.ledger.event_log import append_event
 
 Measurement = tuple[float, Mapping[str, float]]  # weight of a client, its metrics
 MAX_TEXT = 300  # characters; some texts come from clients
-IMPORTANT = {"refused", "lost", "restored", "resync", "expired", "failed", "left", "joined", "stopped"}
+IMPORTANT = {"refused", "lost", "restored", "resync", "expired", "expelled", "failed", "left", "joined", "stopped"}
 log = logging.getLogger("flwr")
 
 
@@ -32,6 +32,7 @@ class RoundOutcome:
     refused: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)  # accepted, but asked in an earlier round
     measurements: list[Measurement] = field(default_factory=list)
+    num_available: int = 0  # clients that were available, including those that took part
     own_seconds: float = 0.0  # time spent in fedlatest, without the time spent waiting for Flower
 
     @property
@@ -66,9 +67,9 @@ class EventLog:
         self.path = path
 
     def write(self, event: str, **facts: Any) -> None:
-        """Append one event. Long texts are cut, and numbers that are not finite become null."""
-        facts = {name: _as_json(fact) for name, fact in facts.items()}
-        append_event(self.path, event, **facts)
+        """Append one event. Long texts are cut."""
+        facts = {name: fact[:MAX_TEXT] if isinstance(fact, str) else fact for name, fact in facts.items()}
+        append_event(self.path, event, rotate=True, **facts)
         if event in IMPORTANT:
             words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
             (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)
@@ -91,9 +92,3 @@ def mean_metrics(measurements: Iterable[Measurement]) -> dict[str, float]:
             sums[name] = sums.get(name, 0.0) + weight * value
             weights[name] = weights.get(name, 0.0) + weight
     return {name: value / weights[name] for name, value in sums.items()}
-
-
-def _as_json(fact: Any) -> Any:
-    if isinstance(fact, str):
-        return fact[:MAX_TEXT]
-    return None if isinstance(fact, float) and not math.isfinite(fact) else fact

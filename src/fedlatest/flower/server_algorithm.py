@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
-from fedlatest.ledger.database import ClientRow
+from fedlatest.ledger import ClientRow
 from fedlatest.ledger.fixed_point import from_fixed_point
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger

@@ -18,9 +18,10 @@ from fedlatest.flower.outstanding_messages import OutstandingMessages
 from fedlatest.flower.round_loop import RoundLoop, Timeouts
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config
-from fedlatest.ledger import Ledger
+from fedlatest.ledger import Ledger, Limits
 from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.job_config import Layout
+from fedlatest.ledger.job_folder import EVENTS, LEDGER, check_not_lost
 
 log = logging.getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -39,6 +40,8 @@ class FedLaAvg(Strategy):
         memory: "client" (default) keeps each latest update on its client only; "server" also keeps a copy at the
             server, which then needs no new epoch when a client loses its disk.
         clip_norm: Largest allowed norm of an update; unbounded by default.
+        limits: What the server accepts from clients: largest weight, largest number of clients.
+        registered_only: Accept only nodes whose key is registered (`flwr supernode register`).
         unit: Step of the fixed-point grid to which updates are rounded.
         seed: Seed of the algorithm.
         timeouts: Deadline of a round and other timeouts.
@@ -59,6 +62,8 @@ class FedLaAvg(Strategy):
         algorithm: Algorithm | None = None,
         memory: str | None = None,
         clip_norm: float | None = None,
+        limits: Limits | None = None,
+        registered_only: bool = False,
         unit: float | None = None,
         seed: int = 0,
         timeouts: Timeouts | None = None,
@@ -76,6 +81,7 @@ class FedLaAvg(Strategy):
         self.job, self.cohort_size, self.timeouts, self.min_clients = Path(job), cohort_size, timeouts, min_clients
         self.evaluate_every, self.evaluate_nodes_every = evaluate_every, evaluate_nodes_every
         self.record = dict(record or {})
+        self.limits, self.registered_only = limits, registered_only
 
     def start(
         self,
@@ -101,7 +107,7 @@ class FedLaAvg(Strategy):
         Returns:
             The final model, and the metrics of the rounds of this run.
         """
-        ledger, events = self.open_ledger(initial_arrays), EventLog(self.job / "events.jsonl")
+        ledger, events = self.open_ledger(initial_arrays), EventLog(self.job / EVENTS)
         try:
             timeouts = self.timeouts or Timeouts(deadline=timeout)
             loop = self._round_loop(grid, ledger, events, timeouts, train_config)
@@ -109,17 +115,15 @@ class FedLaAvg(Strategy):
             run = JobRecord(self.job / "run", ledger, self.algorithm, rounds=num_rounds, config=settings)
             evaluation = _Evaluation(self, loop, run, Result(), num_rounds, evaluate_config, evaluate_fn)
             self.summary()
-            clients = [loop.messages.display_name(member.id) for member in ledger.clients()]
-            events.write(
-                "job", job=ledger.job, rounds=num_rounds, round=ledger.round, clients=clients, run=grid.run.run_id
-            )
+            job: dict[str, Any] = {"job": ledger.job, "num_clients": len(ledger.clients()), "run": grid.run.run_id}
+            events.write("job", rounds=num_rounds, round=ledger.round, **job)
             self._run_rounds(loop, run, evaluation, num_rounds)
             events.write("finished", round=ledger.round)
         except BaseException as error:
             events.write("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
             raise
         finally:
-            ledger.database.close()
+            ledger.close()
         evaluation.result.arrays = to_record(loop.model)
         return evaluation.result
 
@@ -128,23 +132,31 @@ class FedLaAvg(Strategy):
         log.info("\t├──> %s, cohort size %s, job %s", self.algorithm.name, self.cohort_size, self.job)
         log.info("\t└──> config %s: %s", self.config.hash, self.config.as_dict())
 
-    def open_ledger(self, initial_arrays: ArrayRecord) -> Ledger:
+    def open_ledger(self, initial_arrays: ArrayRecord, **options: Any) -> Ledger:
         """Open the ledger in the job's folder, or create it with the initial model.
 
+        Args:
+            initial_arrays: The model of a new job.
+            options: Further options of `Ledger`.
+
         Raises:
-            LedgerError: The folder cannot be created, or holds a job with other settings or another model.
+            LedgerError: The folder cannot be created, holds a job with other settings or another model, or its ledger
+                was lost.
         """
         try:
-            self.job.mkdir(parents=True, exist_ok=True)
+            self.job.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise LedgerError(f"{self.job}: cannot create the job's folder ({error.strerror})") from error
+        check_not_lost(self.job / LEDGER)
         model = from_record(initial_arrays)
         layout = Layout.of(model)
         return Ledger.open(
-            self.job / "ledger.sqlite",
+            self.job / LEDGER,
             config=self.config,
             layout=layout,
             arrays=lambda: initial_server_arrays(self.algorithm, layout, model),
+            limits=self.limits,
+            **options,
         )
 
     def _round_loop(
@@ -152,7 +164,7 @@ class FedLaAvg(Strategy):
     ) -> RoundLoop:
         upload_bytes = ledger.layout.size * UPLOAD_DTYPE.itemsize
         return RoundLoop(
-            OutstandingMessages(grid, timeouts.message_ttl, upload_bytes),
+            OutstandingMessages(grid, timeouts.message_ttl, upload_bytes, registered_only=self.registered_only),
             ledger,
             self.algorithm,
             events,

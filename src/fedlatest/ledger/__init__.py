@@ -10,9 +10,9 @@ use the sums.
 
 from fedlatest.ledger.client import LocalUpdate, fixed_point_update, handle_instruction
 from fedlatest.ledger.client_store import ClientStore, DurableStorage, FolderStorage, load_or_create_client_id
-from fedlatest.ledger.database import ClientRow
+from fedlatest.ledger.client_table import ClientRow
 from fedlatest.ledger.job_config import JobConfig, Layout
-from fedlatest.ledger.ledger import Ledger, RoundSums, Verdict
+from fedlatest.ledger.ledger import Ledger, Limits, RoundSums, Verdict
 from fedlatest.ledger.messages import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "JobConfig",
     "Layout",
     "Ledger",
+    "Limits",
     "LocalUpdate",
     "Reply",
     "RoundSums",

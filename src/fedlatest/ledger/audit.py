@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedlatest.errors import LedgerError
 from fedlatest.ledger.client_store import ClientStore
-from fedlatest.ledger.database import ClientRow, ClientTable, Database
+from fedlatest.ledger.client_table import ClientRow, ClientTable
+from fedlatest.ledger.database import Database
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
-from fedlatest.ledger.messages import Ticket
 
 
 class Audit(NamedTuple):
@@ -24,12 +23,13 @@ class Audit(NamedTuple):
     in_sum: list[str]  # clients whose updates are in the sum, according to the ledger
     unreached: list[str]  # those of them whose update was not found in any store
     damaged: list[str]  # those of them whose update does not have the digest in the ledger
+    wrong_weight: list[str]  # those of them whose update has another weight in their store than in the ledger
     max_difference: int | None  # in units, between the sum and the updates; None if updates were not found
 
     @property
     def holds(self) -> bool:
-        """Whether the sum was shown to equal the updates."""
-        return self.max_difference == 0 and not self.damaged
+        """Whether the sum was shown to equal the updates, and the weights in the ledger those of the updates."""
+        return self.max_difference == 0 and not self.damaged and not self.wrong_weight
 
 
 def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
@@ -44,41 +44,54 @@ def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
     Raises:
         LedgerError: `path` is not a ledger.
     """
-    if not Path(path).is_file():
-        raise LedgerError(f"{path}: there is no ledger")
-    database = Database.open(path)
+    database = Database.open_for_reading(path)
     try:
-        if database.is_new:
-            raise LedgerError(f"{path}: there is no ledger")
-        with database.read():
-            [(job,)] = database.rows("SELECT id FROM job")
-            [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
-            [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
-            clients = ClientTable(database).all()
-            in_sum = [client for client in clients if client.applied is not None]
-            if memory == "server":
-                updates = {c.id: database.get_arrays(f"client {c.number}").get("value") for c in in_sum}
-            else:
-                updates = _find_in_stores(job, in_sum, stores)
-            rest = database.get_arrays("sum")["total"].copy()
+        return database.snapshot(lambda: _audit(database, stores))
     finally:
         database.close()
+
+
+def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
+    [(job,)] = database.rows("SELECT id FROM job")
+    [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
+    [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
+    clients = ClientTable(database).all()
+    in_sum = [client for client in clients if client.applied is not None]
     if memory == "none":
-        return Audit(round, epoch, memory, len(clients), [], [], [], int(np.abs(rest).max(initial=0)))
-    damaged = [c.id for c in in_sum if (u := updates.get(c.id)) is not None and digest_of(u) != c.digest]
-    unreached = [client.id for client in in_sum if updates.get(client.id) is None]
-    for update in updates.values():
-        rest -= 0 if update is None else update
+        total = database.get_arrays("sum")["total"]
+        return Audit(round, epoch, memory, len(clients), [], [], [], [], int(np.abs(total).max(initial=0)))
+    found = _find_at_server(database, in_sum) if memory == "server" else _find_in_stores(job, in_sum, stores)
+    rest = database.get_arrays("sum")["total"]
+    damaged, wrong_weight = [], []
+    for client in in_sum:
+        update, weight = found.get(client.id, (None, client.weight))
+        if update is not None:
+            rest -= update
+            damaged += [client.id] if digest_of(update) != client.digest else []
+            wrong_weight += [client.id] if weight != client.weight else []
+    unreached = [client.id for client in in_sum if client.id not in found]
     difference = None if unreached else int(np.abs(rest).max(initial=0))
-    return Audit(round, epoch, memory, len(clients), [c.id for c in in_sum], unreached, damaged, difference)
+    names = [client.id for client in in_sum]
+    return Audit(round, epoch, memory, len(clients), names, unreached, damaged, wrong_weight, difference)
 
 
-def _find_in_stores(job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]) -> dict[str, FixedPoint | None]:
-    applied: dict[str, Ticket | None] = {client.id: client.applied for client in in_sum}
-    found: dict[str, FixedPoint | None] = {}
+def _find_at_server(database: Database, in_sum: list[ClientRow]) -> dict[str, tuple[FixedPoint, float]]:
+    updates = {client.id: database.get_arrays(f"client {client.number}").get("value") for client in in_sum}
+    return {c.id: (update, c.weight) for c in in_sum if (update := updates[c.id]) is not None}
+
+
+def _find_in_stores(
+    job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]
+) -> dict[str, tuple[FixedPoint, float]]:
+    """Return the updates in the sum and their weights, as the clients store them, by client."""
+    applied = {client.id: client.applied for client in in_sum}
+    found: dict[str, tuple[FixedPoint, float]] = {}
     for store in stores:
-        state = store.load(job)
-        ticket = applied.get(state.client) if state else None
-        if state and ticket is not None and ticket in state.tickets:
-            found[state.client] = store.load_update(job, ticket)
+        state = store.load(job, verify=False)
+        for stored in state.updates if state else ():
+            assert state is not None
+            if stored.ticket == applied.get(state.client):
+                update = store.read_update(job, stored)
+                if update is not None:
+                    found[state.client] = (update, stored.weight)
     return found

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.database import ClientRow
-from fedlatest.ledger.fixed_point import UPLOAD_DTYPE, norm
+from fedlatest.ledger.client_table import ClientRow
+from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, largest_magnitude, norm
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import JobConfig, Layout
 from fedlatest.ledger.messages import Epoch, Reply, Ticket
@@ -44,21 +44,29 @@ def check_ticket(reply: Reply, client: ClientRow) -> None:
         raise ProtocolError(f"the reply has {_describe(reply.ticket)}; {issued}")
 
 
-def check_weight(weight: float) -> None:
+def check_weight(weight: float, *, max_weight: float = MAX_WEIGHT) -> None:
     """Raise ProtocolError unless a client's weight is in a range in which single precision can divide by it."""
-    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-        raise ProtocolError(f"the weight is {weight:g}; it must be in {MIN_WEIGHT:g} .. {MAX_WEIGHT:g}")
+    if not MIN_WEIGHT <= weight <= max_weight:
+        raise ProtocolError(f"the weight is {weight:g}; it must be in {MIN_WEIGHT:g} .. {max_weight:g}")
 
 
-def check_hello(reply: Reply) -> None:
+def check_hello(reply: Reply, *, max_weight: float = MAX_WEIGHT) -> None:
     """Raise ProtocolError if the client's id or weight in a hello is not valid; 0 stands for an unknown weight."""
     if not 1 <= len(reply.client) <= MAX_ID_LENGTH:
         raise ProtocolError(f"the client's id has {len(reply.client)} characters; it must have 1 .. {MAX_ID_LENGTH}")
     if reply.weight:
-        check_weight(reply.weight)
+        check_weight(reply.weight, max_weight=max_weight)
 
 
-def check_upload(reply: Reply, client: ClientRow, *, epoch: Epoch, config: JobConfig, layout: Layout) -> None:
+def check_upload(
+    reply: Reply,
+    client: ClientRow,
+    *,
+    epoch: Epoch,
+    config: JobConfig,
+    layout: Layout,
+    max_weight: float = MAX_WEIGHT,
+) -> None:
     """Raise ProtocolError unless an upload starts from the update that is in the sum and is a valid array.
 
     Args:
@@ -67,6 +75,7 @@ def check_upload(reply: Reply, client: ClientRow, *, epoch: Epoch, config: JobCo
         epoch: the current epoch.
         config: the job's configuration.
         layout: the model's layout.
+        max_weight: the largest weight of a client.
     """
     if reply.epoch != epoch:
         raise ProtocolError(f"the upload is of epoch {reply.epoch.number}, the job is in epoch {epoch.number}")
@@ -75,7 +84,7 @@ def check_upload(reply: Reply, client: ClientRow, *, epoch: Epoch, config: JobCo
     if config.memory != "client" and reply.base is not None:
         raise ProtocolError("the upload is a difference; the job requires whole updates")
     if reply.kind == "upload":
-        check_weight(reply.weight)
+        check_weight(reply.weight, max_weight=max_weight)
     _check_array(reply, layout.size)
     if config.clip_norm is not None:
         assert reply.upload is not None
@@ -90,10 +99,12 @@ def _check_array(reply: Reply, size: int) -> None:
     if not isinstance(upload, np.ndarray) or upload.dtype != UPLOAD_DTYPE or upload.shape != (size,):
         found = f"{upload.dtype}{list(upload.shape)}" if isinstance(upload, np.ndarray) else "missing"
         raise ProtocolError(f"the upload is {found}, not {UPLOAD_DTYPE}[{size}]")
-    if checksum_of(upload) != reply.checksum:
+    if reply.base is not None and checksum_of(upload) != reply.checksum:
         raise ProtocolError("the upload does not match the checksum in its header")
     if reply.base is None and reply.update_digest != digest_of(upload):
         raise ProtocolError("the upload is a whole update, but does not match the digest in its header")
+    if reply.base is None and largest_magnitude(upload) > MAX_UNITS:
+        raise ProtocolError(f"the upload is a whole update and has a number above {MAX_UNITS} units")
     if reply.kind == "goodbye" and reply.update_digest != digest_of(np.zeros_like(upload)):
         raise ProtocolError("the goodbye does not remove the client's update from the sum")
 

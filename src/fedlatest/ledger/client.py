@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedlatest.errors import ConfigError, DeclinedError, FedlatestError, ProtocolError
 from fedlatest.ledger.client_store import ClientState, ClientStore, StoredUpdate
-from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, FixedPoint, to_fixed_point
+from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, FixedPoint, largest_magnitude, norm, to_fixed_point
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
@@ -49,8 +49,12 @@ def fixed_point_update(
         An array of shape [layout.size].
     """
     settings = instruction.settings
-    update = _clip(layout.flatten(local) - layout.flatten(broadcast), settings["clip_norm"])
-    return to_fixed_point(update * np.float32(weight) if settings["weighs"] else update, settings["unit"])
+    update = layout.flatten(local)
+    update -= layout.flatten(broadcast)
+    _clip(update, settings["clip_norm"])
+    if settings["weighs"]:
+        update *= np.float32(weight)
+    return to_fixed_point(update, settings["unit"])
 
 
 def handle_instruction(
@@ -72,17 +76,16 @@ def handle_instruction(
     Returns:
         The reply to send. If it is an upload, the update is already durable in `store`.
     """
-    stored = store.load(instruction.job)
+    stored = store.load(instruction.job, verify=False)
     state = stored or ClientState(instruction.client, instruction.config, instruction.epoch)
     if state.config != instruction.config:
         why = f"this client joined the job with the config {state.config}, the server now has {instruction.config}"
         return _reply("failed", instruction, state, why=why)
     if state.client != instruction.client:
         return _reply("failed", instruction, state, why=f"this is client {state.client}, not {instruction.client}")
-    if _is_outdated(instruction, state):
-        why = f"this client has seen ticket {state.highest_ticket} of epoch {state.epoch.number}"
-        return _reply("ahead", instruction, state, why=why)
     try:
+        if _is_outdated(instruction, state):
+            return _ahead(store, instruction, state)
         if instruction.ticket is None:
             return _handle_hello(store, instruction, stored, state, weight)
         return _handle_ticket(store, instruction, stored, state, train)
@@ -97,10 +100,11 @@ def _handle_hello(
 ) -> Reply:
     if stored is None:
         with store.lock():
-            if store.load(instruction.job) is None:
+            if store.load(instruction.job, verify=False) is None:
                 store.save_state(instruction.job, state)  # lets the client leave the job before its first round
-    why = LEAVING if state.leaving else ""
-    return _reply("hello", instruction, state, weight=state.weight or weight, why=why)
+    intact = store.load(instruction.job) or state
+    weight = intact.updates[-1].weight if intact.updates else weight
+    return _reply("hello", instruction, intact, weight=weight, why=LEAVING if state.leaving else "")
 
 
 def _handle_ticket(
@@ -111,54 +115,91 @@ def _handle_ticket(
     train: Callable[[], LocalUpdate],
 ) -> Reply:
     assert instruction.ticket is not None
-    newest = state.updates[-1] if state.updates else None
+    earlier = state.updates
     if instruction.epoch != state.epoch:  # a new epoch starts from an empty sum
         state = replace(state, epoch=instruction.epoch, highest_ticket=0, updates=())
     sends_difference = instruction.settings.get("memory", "client") == "client"
-    base = instruction.applied if sends_difference else None
-    if base is not None and StoredUpdate(base, instruction.applied_digest) not in state.updates:
-        state = replace(state, updates=tuple(update for update in state.updates if update.ticket != base))
-        why = f"the update under ticket {base.number} is in the sum, but it is not on this client's disk"
+    base = _find(state, instruction.applied, instruction.applied_digest) if sends_difference else None
+    base_update = store.read_update(instruction.job, base) if base is not None else None
+    if sends_difference and instruction.applied is not None and base_update is None:
+        _check_unchanged(store, instruction, stored)
+        state = replace(state, updates=tuple(u for u in state.updates if u.ticket != instruction.applied))
+        why = f"the update under ticket {instruction.applied.number} is in the sum, but it is not on this client's disk"
         return _reply("lost", instruction, state, why=why)
     if _is_pending(instruction.ticket, state):  # a repeated instruction gets the same reply again
-        pending = LocalUpdate(store.load_update(instruction.job, instruction.ticket), state.weight, {})
-        return _upload(store, instruction, state, base, pending)
+        pending = state.updates[-1]
+        update = store.read_update(instruction.job, pending)
+        if update is None:
+            _check_unchanged(store, instruction, stored)
+            return _ahead(store, instruction, state)
+        return _upload(instruction, state, base, base_update, pending, LocalUpdate(update, pending.weight, {}))
     if state.leaving:
         result = LocalUpdate(np.zeros(instruction.settings["size"], np.int32), 0.0, {})
     elif instruction.kind == "rebase":
-        if newest is None:
-            raise DeclinedError("there is no stored update to upload again")
-        result = LocalUpdate(store.load_update(instruction.job, newest.ticket), state.weight, {})
+        result = _newest_intact(store, instruction.job, earlier)
     else:
         result = _checked(train(), instruction.settings["size"])
-    kept = tuple(update for update in state.updates if update.ticket == base)
-    state = replace(state, highest_ticket=instruction.ticket.number, updates=kept, weight=result.weight)
+    new = StoredUpdate(instruction.ticket, digest_of(result.update), result.weight)
+    kept = tuple(update for update in state.updates if update is base)
+    state = replace(state, highest_ticket=instruction.ticket.number, updates=kept)
     with store.lock():
-        if store.load(instruction.job) != stored:
-            raise ProtocolError("another instruction was handled in the meantime; this result is discarded")
-        store.save_update(instruction.job, state, instruction.ticket, result.update)
-    return _upload(store, instruction, state, base, result)
+        _check_unchanged(store, instruction, stored)
+        store.save_update(instruction.job, state, new, result.update)
+    return _upload(instruction, state, base, base_update, new, result)
+
+
+def _check_unchanged(store: ClientStore, instruction: Instruction, stored: ClientState | None) -> None:
+    """Raise ProtocolError if another process has changed the state since it was read."""
+    if store.load(instruction.job, verify=False) != stored:
+        raise ProtocolError("another instruction was handled in the meantime; this result is discarded")
+
+
+def _newest_intact(store: ClientStore, job: str, updates: tuple[StoredUpdate, ...]) -> LocalUpdate:
+    """Return the newest stored update that is not damaged, with its own weight."""
+    for stored in reversed(updates):
+        update = store.read_update(job, stored)
+        if update is not None:
+            return LocalUpdate(update, stored.weight, {})
+    raise DeclinedError("there is no stored update to upload again")
 
 
 def _upload(
-    store: ClientStore, instruction: Instruction, state: ClientState, base: Ticket | None, result: LocalUpdate
+    instruction: Instruction,
+    state: ClientState,
+    base: StoredUpdate | None,
+    base_update: FixedPoint | None,
+    new: StoredUpdate,
+    result: LocalUpdate,
 ) -> Reply:
-    subtracted = store.load_update(instruction.job, base) if base is not None else np.int32(0)
-    upload = (result.update - subtracted).astype(np.int32, copy=False)
+    """Return the reply with the new update, or with its difference to the one that is in the sum.
+
+    The digest protects a whole update, so only a difference needs a checksum.
+    """
+    upload = result.update if base_update is None else np.subtract(result.update, base_update)
     # A repeated upload from before the request to leave is not zero and stays an upload.
     leaves = state.leaving and not result.update.any()
     return _reply(
         "goodbye" if leaves else "upload",
         instruction,
         state,
-        base=base,
+        base=None if base is None else base.ticket,
         trained=instruction.kind == "train" and not leaves,
         weight=result.weight,
-        checksum=checksum_of(upload),
-        update_digest=digest_of(result.update),
+        checksum="" if base_update is None else checksum_of(upload),
+        update_digest=new.digest,
         metrics=result.metrics,
         upload=upload,
     )
+
+
+def _ahead(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:
+    """Return the reply to an outdated instruction, with the tickets of the updates that are intact."""
+    why = f"this client has seen ticket {state.highest_ticket} of epoch {state.epoch.number}"
+    return _reply("ahead", instruction, store.load(instruction.job) or state, why=why)
+
+
+def _find(state: ClientState, ticket: Ticket | None, digest: str) -> StoredUpdate | None:
+    return next((stored for stored in state.updates if (stored.ticket, stored.digest) == (ticket, digest)), None)
 
 
 def _reply(kind: ReplyKind, instruction: Instruction, state: ClientState, **more: Any) -> Reply:
@@ -194,14 +235,15 @@ def _checked(result: LocalUpdate, size: int) -> LocalUpdate:
     update = np.asarray(result.update)
     if update.dtype != UPLOAD_DTYPE or update.shape != (size,):
         raise ConfigError(f"training returned {update.dtype}{list(update.shape)}, not {UPLOAD_DTYPE}[{size}]")
-    if size and max(int(update.max()), -int(update.min())) > MAX_UNITS:
+    if largest_magnitude(update) > MAX_UNITS:
         raise ConfigError(f"the update has a number above {MAX_UNITS} units")
     if not 0 < result.weight < math.inf:
         raise ConfigError(f"weight={result.weight}: must be finite and above 0")
     return LocalUpdate(update, float(result.weight), {name: float(value) for name, value in result.metrics.items()})
 
 
-def _clip(update: npt.NDArray[Any], limit: float | None) -> npt.NDArray[Any]:
-    """Scale the update down so that its Euclidean norm is at most the limit."""
-    length = 0.0 if limit is None else float(np.linalg.norm(update.astype(np.float64)))
-    return update if limit is None or not length > limit else update * np.float32(limit / length)
+def _clip(update: npt.NDArray[np.float32], limit: float | None) -> None:
+    """Scale the update down in place so that its Euclidean norm is at most the limit."""
+    length = 0.0 if limit is None else norm(update, 1.0)
+    if limit is not None and length > limit:
+        update *= np.float32(limit / length)

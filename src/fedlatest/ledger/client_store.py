@@ -4,9 +4,13 @@ Guarantee: after a crash, the client's state is the one before or the one after 
 is written first and `state.json`, which names it, second. A crash between the two leaves a file that `state.json`
 does not name; the next write deletes it. `tests/ledger/test_client_store.py` stops the client before and after each
 of the writes.
+
+`state.json` has a checksum, and it has the digest and the weight of each update: a damaged file counts as lost.
 """
 
+import hashlib
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -29,7 +33,7 @@ class DurableStorage(Protocol):
     def get(self, name: str) -> bytes | None:
         """Return the content stored under a name, or None."""
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes | memoryview) -> None:
         """Replace the content under a name atomically; on return, the new content is durable."""
 
     def delete(self, name: str) -> None:
@@ -37,6 +41,9 @@ class DurableStorage(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Return all names that begin with `folder/`."""
+
+    def folders(self) -> list[str]:
+        """Return all folders."""
 
     def lock(self) -> AbstractContextManager[None]:
         """Return a context manager that holds the storage's lock, which excludes other processes."""
@@ -48,7 +55,7 @@ class FolderStorage:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise LedgerError(
                 f"{self.path}: cannot be created ({error.strerror}); choose another state folder"
@@ -63,12 +70,12 @@ class FolderStorage:
         except OSError as error:
             raise LedgerError(f"{self.path / name}: cannot be read ({error.strerror})") from error
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes | memoryview) -> None:
         """Write a file atomically and durably; only the user who runs the client may read it."""
         path = self.path / name
         try:
             if not path.parent.is_dir():
-                path.parent.mkdir(parents=True)
+                path.parent.mkdir(parents=True, mode=0o700)
                 sync(path.parent.parent)
         except OSError as error:
             raise LedgerError(f"{path.parent}: cannot be created ({error.strerror})") from error
@@ -89,6 +96,10 @@ class FolderStorage:
         """Return the files in a subfolder, including temporary files that a crash left behind."""
         return sorted(f"{folder}/{path.name}" for path in (self.path / folder).glob("*"))
 
+    def folders(self) -> list[str]:
+        """Return the subfolders."""
+        return sorted(path.name for path in self.path.glob("*") if path.is_dir())
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder's lock; wait while another process holds it."""
@@ -103,21 +114,31 @@ class FolderStorage:
 
 
 def load_or_create_client_id(storage: DurableStorage) -> str:
-    """Return the client's stored id; create and store a random one at the first call."""
+    """Return the client's stored id; create and store a random one at the first call.
+
+    If the file with the id is damaged, the id is taken from the state of a job.
+    """
     with storage.lock():
-        known = storage.get("client-id")
-        if known is None:
-            known = uuid.uuid4().hex.encode()
-            storage.put("client-id", known)
-    return known.decode()
+        known = (storage.get(_ID_FILE) or b"").decode(errors="replace")
+        if _CLIENT_ID.fullmatch(known):
+            return known
+        states = (_parse(storage.get(f"{job}/state.json") or b"") for job in storage.folders())
+        client = next((state.client for state in states if state is not None), None) or uuid.uuid4().hex
+        storage.put(_ID_FILE, client.encode())
+    return client
+
+
+_ID_FILE = "client-id"
+_CLIENT_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class StoredUpdate:
-    """An update on the client's disk; the digest detects a damaged file."""
+    """An update on the client's disk, and the client's weight for it; the digest detects a damaged file."""
 
     ticket: Ticket
     digest: str
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -130,7 +151,6 @@ class ClientState:
         epoch: the last epoch that the client has seen.
         highest_ticket: the highest ticket number that the client has seen in this epoch.
         updates: the updates on its disk, oldest first.
-        weight: the weight of the newest update; 0 before the first one.
         leaving: whether the client wants to leave the job.
     """
 
@@ -139,7 +159,6 @@ class ClientState:
     epoch: Epoch
     highest_ticket: int = 0
     updates: tuple[StoredUpdate, ...] = ()
-    weight: float = 0.0
     leaving: bool = False
 
     @property
@@ -158,32 +177,37 @@ class ClientStore:
         """Return a context manager that prevents other processes from changing the state."""
         return self.storage.lock()
 
-    def load(self, job: str) -> ClientState | None:
-        """Return the state of a job, without updates whose file is missing or damaged; None if it cannot be read."""
+    def load(self, job: str, *, verify: bool = True) -> ClientState | None:
+        """Return the state of a job; None if there is none or `state.json` is damaged.
+
+        Args:
+            job: id of the job.
+            verify: leave out updates whose file is missing or damaged, which requires reading them.
+        """
         state = _parse(self.storage.get(f"{job}/state.json") or b"")
-        if state is None:
+        if state is None or not verify:
+            return state
+        intact = tuple(stored for stored in state.updates if self.read_update(job, stored) is not None)
+        return replace(state, updates=intact)
+
+    def read_update(self, job: str, stored: StoredUpdate) -> FixedPoint | None:
+        """Return a stored update, or None if its file is missing or damaged."""
+        content = self.storage.get(_file_name(job, stored.ticket))
+        if content is None or len(content) % UPLOAD_DTYPE.itemsize:
             return None
-        return replace(state, updates=tuple(update for update in state.updates if self._read(job, update) is not None))
+        update = np.frombuffer(content, UPLOAD_DTYPE)
+        return update if digest_of(update) == stored.digest else None
 
-    def load_update(self, job: str, ticket: Ticket) -> FixedPoint:
-        """Return the update under a ticket, which must be one of `load(job).tickets`."""
-        state = self.load(job)
-        [stored] = [stored for stored in (state.updates if state else ()) if stored.ticket == ticket]
-        update = self._read(job, stored)
-        assert update is not None, "load returns readable updates only"
-        return update
-
-    def save_update(self, job: str, state: ClientState, ticket: Ticket, update: FixedPoint) -> None:
-        """Store `state` and, under a new ticket, an update beside those that `state` names; delete all others.
+    def save_update(self, job: str, state: ClientState, stored: StoredUpdate, update: FixedPoint) -> None:
+        """Store `state` and a new update beside those that `state` names; delete all others.
 
         Args:
             job: id of the job.
             state: the new state, without the new update.
-            ticket: the ticket of the new update.
+            stored: ticket, digest and weight of the new update.
             update: the new update.
         """
-        stored = StoredUpdate(ticket, digest_of(update))
-        self.storage.put(_file_name(job, ticket), np.ascontiguousarray(update, UPLOAD_DTYPE).tobytes())
+        self.storage.put(_file_name(job, stored.ticket), np.ascontiguousarray(update, UPLOAD_DTYPE).data)
         self.save_state(job, replace(state, updates=(*state.updates, stored)))
 
     def save_state(self, job: str, state: ClientState) -> None:
@@ -210,32 +234,33 @@ class ClientStore:
             self.save_state(job, replace(state, leaving=leaving))
         return True
 
-    def _read(self, job: str, stored: StoredUpdate) -> FixedPoint | None:
-        content = self.storage.get(_file_name(job, stored.ticket))
-        if content is None or len(content) % UPLOAD_DTYPE.itemsize:
-            return None
-        update = np.frombuffer(content, UPLOAD_DTYPE)
-        return update if digest_of(update) == stored.digest else None
-
 
 def _file_name(job: str, ticket: Ticket) -> str:
     return f"{job}/{ticket.number}-{ticket.nonce}.value"
 
 
 _JSON_KEYS = {"highest_ticket": "seen", "updates": "slots"}  # the other keys are the names of the fields
+_CHECKSUM = "checksum"
 
 
 def _as_json(state: ClientState) -> bytes:
-    updates = [[*stored.ticket, stored.digest] for stored in state.updates]
-    fields = {**state.__dict__, "updates": updates}
-    return json.dumps({_JSON_KEYS.get(name, name): value for name, value in fields.items()}, indent=1).encode()
+    updates = [[*stored.ticket, stored.digest, stored.weight] for stored in state.updates]
+    fields = {_JSON_KEYS.get(name, name): value for name, value in {**state.__dict__, "updates": updates}.items()}
+    return json.dumps({**fields, _CHECKSUM: _checksum_of(fields)}, indent=1).encode()
+
+
+def _checksum_of(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _parse(content: bytes) -> ClientState | None:
     names = {key: name for name, key in _JSON_KEYS.items()}
     try:
-        found: dict[str, Any] = {names.get(key, key): value for key, value in json.loads(content).items()}
-        updates = tuple(StoredUpdate(Ticket(number, nonce), digest) for number, nonce, digest in found["updates"])
+        fields: dict[str, Any] = json.loads(content)
+        if fields.pop(_CHECKSUM, None) != _checksum_of(fields):
+            return None
+        found = {names.get(key, key): value for key, value in fields.items()}
+        updates = tuple(StoredUpdate(Ticket(number, nonce), *rest) for number, nonce, *rest in found["updates"])
         return ClientState(**{**found, "epoch": Epoch(*found["epoch"]), "updates": updates})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

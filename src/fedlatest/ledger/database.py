@@ -1,63 +1,134 @@
-"""The ledger's SQLite file: schema, transactions, stored arrays and the table of clients.
+"""The ledger's SQLite file: schema, transactions and stored arrays.
 
 Guarantee: what is executed inside `Database.write` is durable completely or not at all (one transaction; write-ahead
 log with synchronous=FULL). `tests/ledger/test_rounds.py` stops the server at every statement of a round, on a real
 file.
+
+Arrays from `FILE_BYTES` on are files in the folder `ledger.arrays`, so that they are written once instead of twice (to
+the log and to the database). A file is complete and on disk before the transaction that names it is committed; it is
+never changed, and it is deleted after the commit of a transaction that no longer names it.
 """
 
 import json
+import os
 import secrets
+import shutil
 import sqlite3
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import LedgerError
+from fedlatest.files import acquire_lock, release_lock, sync
 from fedlatest.ledger.fixed_point import SUM_DTYPE
 from fedlatest.ledger.job_config import Arrays, ArraySpec, JobConfig, Layout
-from fedlatest.ledger.messages import Ticket
 
-SCHEMA = 1
+SCHEMA = 2
 CHUNK = 16 * 2**20  # bytes per row; SQLite cannot store a blob above 1 GB
-NEVER = -1  # last_round of a client that has not trained yet
-MAX_BACKOFF = 8  # rounds
+FILE_BYTES = 2**20
 TABLES = """
 CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL);
-CREATE TABLE state (round INTEGER, boot TEXT, epoch INTEGER, token TEXT);
+CREATE TABLE state (round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL);
 CREATE TABLE clients (
-    number INTEGER PRIMARY KEY, client TEXT UNIQUE, member INTEGER, weight REAL, joined REAL, seen REAL,
-    last_round INTEGER, misses INTEGER, rest_until INTEGER,
+    number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, weight REAL, seen REAL,
+    last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
     issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT
 );
-CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, content BLOB,
+CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, content BLOB, file TEXT,
     PRIMARY KEY (owner, name, chunk));
-CREATE TABLE attendance (round INTEGER, number INTEGER, took_part INTEGER, PRIMARY KEY (round, number)) WITHOUT ROWID;
-CREATE TABLE rounds (round INTEGER PRIMARY KEY, epoch INTEGER, time REAL);
+CREATE TABLE rounds (
+    round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB
+);
 """
+_READ_ATTEMPTS = 5  # a file of a snapshot may be deleted while it is read
+_Result = TypeVar("_Result")
 
 
 class Database:
-    """A connection to a ledger's file."""
+    """A connection to a ledger's file.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+    Args:
+        connection: the connection.
+        path: the file; None for a database in memory, which stores all arrays in itself.
+        on_close: called after the connection is closed.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path | None = None, *, on_close: Callable[[], object] = lambda: None
+    ) -> None:
+        self.connection, self.path, self._on_close = connection, path, on_close
+        self._folder = path.with_name(f"{path.stem}.arrays") if path is not None else None
 
     @classmethod
     def open(cls, path: Path | str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> "Database":
-        """Open the file, or create it; raise LedgerError if it is not a SQLite database."""
+        """Open the file for writing, or create it for the current user alone.
+
+        A shared lock on its folder is held until `close`: `fedlatest restore` does not replace a file that is open.
+
+        Raises:
+            LedgerError: the file is not a SQLite database, or it is being replaced.
+        """
+        if str(path) == ":memory:":
+            return cls(_connect(path, factory))
+        file = Path(path)
         try:
-            connection = sqlite3.connect(path, isolation_level=None, timeout=30.0, factory=factory)
-            for pragma in ("page_size=65536", "journal_mode=WAL", "synchronous=FULL"):
-                connection.execute(f"PRAGMA {pragma}")
-        except sqlite3.Error as error:
-            raise LedgerError(f"{path}: cannot be opened as a ledger ({error})") from error
-        return cls(connection)
+            lock = acquire_lock(file.parent, shared=True)
+            if not file.exists():
+                os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite gives its log the same permissions
+        except BlockingIOError:
+            raise LedgerError(f"{file}: is being replaced by `fedlatest restore`; try again when it is done") from None
+        except OSError as error:
+            raise LedgerError(f"{file}: cannot be opened as a ledger ({error.strerror})") from error
+        try:
+            return cls(_connect(file, factory), file, on_close=lambda: release_lock(lock))
+        except BaseException:
+            release_lock(lock)
+            raise
+
+    @classmethod
+    def open_for_reading(cls, path: Path | str) -> "Database":
+        """Open an existing file for reading, also if its folder is not writable or another server writes to it.
+
+        Raises:
+            LedgerError: there is no such file, or it is not a ledger.
+        """
+        file = Path(path)
+        if not file.is_file():
+            raise LedgerError(f"{file}: there is no ledger")
+        try:
+            database = cls(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None), file)
+            is_new = database.is_new
+        except (sqlite3.Error, LedgerError) as error:
+            cause = error.__cause__ or error
+            if getattr(cause, "sqlite_errorname", "") == "SQLITE_NOTADB":
+                raise LedgerError(f"{file}: cannot be opened as a ledger ({cause})") from error
+            database = cls._open_copy(file)  # SQLite needs a file beside the database to read it
+            is_new = database.is_new
+        if is_new:
+            database.close()
+            raise LedgerError(f"{file}: there is no ledger")
+        return database
+
+    @classmethod
+    def _open_copy(cls, file: Path) -> "Database":
+        folder = tempfile.TemporaryDirectory(prefix="fedlatest-")
+        try:
+            for suffix in ("-wal", ""):  # a log that is older than the database is ignored, a newer one is not
+                source = file.with_name(file.name + suffix)
+                if source.exists():
+                    shutil.copyfile(source, Path(folder.name) / f"{file.name}{suffix}")
+            connection = _connect(Path(folder.name) / file.name, sqlite3.Connection)
+        except OSError as error:
+            raise LedgerError(f"{file}: cannot be read ({error.strerror})") from error
+        return cls(connection, file, on_close=folder.cleanup)
 
     @property
     def is_new(self) -> bool:
@@ -66,32 +137,56 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """Run the body as one write transaction: committed at the end, rolled back on an exception."""
-        self.connection.execute("BEGIN IMMEDIATE")
+        """Run the body as one write transaction: committed at the end, rolled back on an exception.
+
+        Raises:
+            LedgerError: SQLite failed; the message has one line and says what to do.
+        """
+        self.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self.connection.execute("COMMIT")
+            self._sync_folder()
+            self.execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
+        self.delete_unused_files()
 
     @contextmanager
     def read(self) -> Iterator[None]:
         """Run the body as one read transaction: it sees one snapshot, also while another connection writes."""
-        self.connection.execute("BEGIN")
+        self.execute("BEGIN")
         try:
             yield
         finally:
             self.connection.execute("ROLLBACK")
 
+    def snapshot(self, function: Callable[[], _Result]) -> _Result:
+        """Return the result of a function that reads one snapshot; called again if a server deletes its files."""
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                with self.read():
+                    return function()
+            except FileNotFoundError as error:
+                if attempt == _READ_ATTEMPTS - 1:
+                    raise LedgerError(f"{error.filename}: is missing; restore a backup of the ledger") from error
+        raise AssertionError
+
     def execute(self, statement: str, *values: Any) -> int:
         """Execute a statement and return the number of rows that it changed."""
-        return self.connection.execute(statement, values).rowcount
+        with self._explaining_errors():
+            return self.connection.execute(statement, values).rowcount
+
+    def execute_many(self, statement: str, values: Iterable[Any]) -> None:
+        """Execute a statement for each of several tuples of values."""
+        with self._explaining_errors():
+            self.connection.executemany(statement, values)
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Return the rows of a query."""
-        return self.connection.execute(query, values).fetchall()
+        with self._explaining_errors():
+            return self.connection.execute(query, values).fetchall()
 
     def put_arrays(self, owner: str, arrays: Arrays) -> None:
         """Replace the arrays stored under `owner`."""
@@ -99,30 +194,128 @@ class Database:
         for name, array in arrays.items():
             shape = ",".join(map(str, array.shape))
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            kind = (array.dtype.str, shape)
+            if self._folder is not None and len(content) >= FILE_BYTES:
+                self._insert_array(owner, name, 0, *kind, None, self._write_file(content))
+                continue
             for start in range(0, max(len(content), 1), CHUNK):
-                part = content[start : start + CHUNK]
-                self.execute(
-                    "INSERT INTO arrays VALUES (?, ?, ?, ?, ?, ?)", owner, name, start, array.dtype.str, shape, part
-                )
+                self._insert_array(owner, name, start, *kind, content[start : start + CHUNK], None)
 
     def get_arrays(self, owner: str) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays stored under `owner`; an empty dictionary if there are none."""
         found: dict[str, npt.NDArray[Any]] = {}
-        query = "SELECT name, chunk, dtype, shape, content FROM arrays WHERE owner = ? ORDER BY rowid"
-        for name, start, dtype, shape, content in self.connection.execute(query, (owner,)):
-            if name not in found:
-                found[name] = np.empty([int(length) for length in shape.split(",") if length], dtype)
-            flat = found[name].reshape(-1).view(np.uint8)
-            flat[start : start + len(content)] = np.frombuffer(content, np.uint8)
+        query = "SELECT name, chunk, dtype, shape, content, file FROM arrays WHERE owner = ? ORDER BY rowid"
+        with self._explaining_errors():
+            for name, start, dtype, shape, content, file in self.connection.execute(query, (owner,)):
+                if name not in found:
+                    found[name] = np.empty([int(length) for length in shape.split(",") if length], dtype)
+                flat = found[name].reshape(-1).view(np.uint8)
+                if file is not None:
+                    self._read_file(file, flat)
+                else:
+                    flat[start : start + len(content)] = np.frombuffer(content, np.uint8)
         return found
 
     def delete_arrays(self, owner: str) -> None:
         """Delete the arrays stored under `owner`."""
         self.execute("DELETE FROM arrays WHERE owner = ?", owner)
 
+    def inline_arrays(self, source: "Database") -> None:
+        """Replace names of files by their content, so that this copy of `source` needs no other file."""
+        query = "SELECT owner, name, dtype, shape, file FROM arrays WHERE file IS NOT NULL"
+        for owner, name, dtype, shape, file in self.rows(query):
+            self.execute("DELETE FROM arrays WHERE owner = ? AND name = ?", owner, name)
+            with (source.files_folder / file).open("rb") as content:
+                start = 0
+                while part := content.read(CHUNK):
+                    self._insert_array(owner, name, start, dtype, shape, part, None)
+                    start += len(part)
+
+    def delete_unused_files(self) -> None:
+        """Delete the files that no array names; call it after a commit, or as the only server that can write."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        used = {file for (file,) in self.rows("SELECT file FROM arrays WHERE file IS NOT NULL")}
+        for path in self._folder.iterdir():
+            if path.name not in used:
+                path.unlink(missing_ok=True)
+
+    @property
+    def files_folder(self) -> Path:
+        """The folder of the array files."""
+        assert self._folder is not None
+        return self._folder
+
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
+        self._on_close()
+
+    def _insert_array(self, owner: str, name: str, start: int, dtype: str, shape: str, content: Any, file: Any) -> None:
+        values = (owner, name, start, dtype, shape, content, file)
+        self.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+
+    def _write_file(self, content: memoryview) -> str:
+        assert self._folder is not None
+        name = secrets.token_hex(8)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with os.fdopen(os.open(self._folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise LedgerError(
+                f"{self._folder}: cannot be written ({error.strerror}); the open round is lost, all closed ones are "
+                "saved"
+            ) from error
+        return name
+
+    def _read_file(self, name: str, flat: npt.NDArray[np.uint8]) -> None:
+        path = self.files_folder / name
+        with path.open("rb") as file:
+            length = file.readinto(flat.data)
+        if length != flat.size or path.stat().st_size != flat.size:
+            raise LedgerError(f"{path}: is damaged (it has not {flat.size} bytes); restore a backup of the ledger")
+
+    def _sync_folder(self) -> None:
+        """Make the names of new files durable."""
+        if self._folder is not None and self._folder.is_dir():
+            sync(self._folder)
+
+    @contextmanager
+    def _explaining_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"{self.path or 'ledger'}: {_explanation(error)}") from error
+
+
+def _connect(path: Path | str, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
+    connection = None
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, timeout=30.0, factory=factory)
+        for pragma in ("page_size=4096", "journal_mode=WAL", "synchronous=FULL"):
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise LedgerError(f"{path}: cannot be opened as a ledger ({error})") from error
+    return connection
+
+
+def _explanation(error: sqlite3.Error) -> str:
+    """Return what a person can do about an error of SQLite."""
+    hints = {
+        "SQLITE_FULL": "the disk is full; free some space and start again: all closed rounds are saved",
+        "SQLITE_CORRUPT": f"is damaged ({error}); restore a backup with `fedlatest restore`",
+        "SQLITE_NOTADB": f"is damaged ({error}); restore a backup with `fedlatest restore`",
+        "SQLITE_BUSY": "another process has been writing to it for 30 s; stop that process and start again",
+        "SQLITE_READONLY": "cannot be written; check the permissions of the file and of its folder",
+    }
+    name = getattr(error, "sqlite_errorname", None) or ""
+    known = next((hint for code, hint in hints.items() if name.startswith(code)), None)
+    return known or f"cannot be read or written ({error}); all closed rounds are saved"
 
 
 def read_job(database: Database) -> tuple[str, JobConfig, Layout]:
@@ -151,115 +344,6 @@ def create_job(database: Database, config: JobConfig, layout: Layout, arrays: Ar
             database.execute(statement)
         job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time())
         database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?)", *job)
-        database.execute("INSERT INTO state VALUES (0, '', 1, ?)", secrets.token_hex(8))
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0)", secrets.token_hex(8))
         database.put_arrays("server", arrays)
         database.put_arrays("sum", {"total": np.zeros(layout.size, SUM_DTYPE)})
-
-
-class ClientRow(NamedTuple):
-    """A client of the job, as the ledger records it."""
-
-    number: int  # never changes and is never reused; random choices depend on it
-    id: str
-    weight: float  # number of samples; 0 if not known yet
-    last_round: int  # the last round in which it took part, or NEVER
-    backoff_until: int  # the first round in which it may be selected again
-    digest: str  # of its update that is in the sum
-    last_contact: float  # time of its last reply or confirmed presence
-    issued: Ticket | None  # the last ticket issued to it
-    applied: Ticket | None  # the ticket of its update that is in the sum
-
-
-_COLUMNS = "number, client, weight, last_round, rest_until, digest, seen, issued, issued_nonce, applied, applied_nonce"
-
-
-class ClientTable:
-    """The table of clients. Callers open the transactions.
-
-    Rows are never deleted: a client that leaves keeps its number and its ticket numbers.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def all(self) -> list[ClientRow]:
-        """Return the clients of the job, ordered by number."""
-        return [_client_row(row) for row in self._select("member = 1 ORDER BY number")]
-
-    def get(self, client: str) -> ClientRow | None:
-        """Return a client of the job, or None if it has not joined or has left."""
-        found = self._select("client = ? AND member = 1", client)
-        return _client_row(found[0]) if found else None
-
-    def add(self, client: str, weight: float, now: float) -> None:
-        """Add a client to the job; one that had left keeps its number, and its ticket numbers continue."""
-        self._database.execute(
-            "INSERT INTO clients "
-            "SELECT COALESCE(MAX(number), -1) + 1, ?, 1, ?, ?, ?, ?, 0, 0, NULL, NULL, NULL, NULL, '' FROM clients "
-            "WHERE true "  # without it, SQLite parses ON as part of a join
-            "ON CONFLICT (client) DO UPDATE SET member = 1, weight = excluded.weight, joined = excluded.joined, "
-            "seen = excluded.seen, last_round = excluded.last_round, misses = 0, rest_until = 0",
-            client, weight, now, now, NEVER,
-        )  # fmt: skip
-
-    def remove(self, client: str) -> None:
-        """Remove a client whose update is no longer in the sum, and invalidate its last ticket."""
-        self._update(
-            "member = 0, applied = NULL, applied_nonce = NULL, digest = '', issued = issued + 1, issued_nonce = ''",
-            client=client,
-        )
-
-    def set_issued(self, client: str, ticket: Ticket) -> None:
-        """Record the ticket that is issued to a client."""
-        self._update("issued = ?, issued_nonce = ?", *ticket, client=client)
-
-    def set_applied(self, client: str, ticket: Ticket, *, digest: str, weight: float, round: int | None) -> None:
-        """Record which update of a client is in the sum.
-
-        Args:
-            client: id of the client.
-            ticket: the ticket of the update.
-            digest: the digest of the update.
-            weight: the client's number of samples.
-            round: the round in which it trained; None if the update was uploaded again without training.
-        """
-        self._update(
-            "applied = ?, applied_nonce = ?, digest = ?, weight = ?, misses = 0, rest_until = 0, "
-            "last_round = COALESCE(?, last_round)",
-            *ticket, digest, weight, round, client=client,
-        )  # fmt: skip
-
-    def back_off(self, client: str, round: int) -> None:
-        """Do not select a client that did not deliver in `round` for the next 1, 2, 4, ... MAX_BACKOFF rounds."""
-        self._update(
-            "misses = misses + 1, rest_until = ? + MIN(1 << MIN(misses, 10), ?)", round + 1, MAX_BACKOFF, client=client
-        )
-
-    def skip_next_round(self, client: str, round: int) -> None:
-        """Do not select a client that declined in `round` for one round; it does not count as a miss."""
-        self._update("rest_until = ?", round + 2, client=client)
-
-    def set_last_contact(self, client: str, now: float) -> None:
-        """Record that a client was reachable at the time `now`."""
-        self._update("seen = ?", now, client=client)
-
-    def clear_applied(self) -> None:
-        """Record that no client's update is in the sum."""
-        self._database.execute("UPDATE clients SET applied = NULL, applied_nonce = NULL, digest = ''")
-
-    def _select(self, where: str, *values: Any) -> list[Any]:
-        return self._database.rows(f"SELECT {_COLUMNS} FROM clients WHERE {where}", *values)
-
-    def _update(self, assignments: str, *values: Any, client: str) -> None:
-        changed = self._database.execute(f"UPDATE clients SET {assignments} WHERE client = ?", *values, client)
-        assert changed == 1, f"client {client} has no row"
-
-
-def _client_row(row: Any) -> ClientRow:
-    number, client, weight, last_round, rest_until, digest, seen, issued, issued_nonce, applied, applied_nonce = row
-    tickets = (_ticket(issued, issued_nonce), _ticket(applied, applied_nonce))
-    return ClientRow(number, client, weight, last_round, rest_until, digest, seen, *tickets)
-
-
-def _ticket(number: int | None, nonce: str | None) -> Ticket | None:
-    return None if number is None or nonce is None else Ticket(number, nonce)

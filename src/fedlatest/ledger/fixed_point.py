@@ -5,6 +5,8 @@ float32. The server adds in 64 bits.
 """
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ FixedPointSum = npt.NDArray[np.int64]
 MAX_UNITS = 2**30 - 1
 UPLOAD_DTYPE = np.dtype("<i4")
 SUM_DTYPE = np.dtype("<i8")
+_CHUNK = 2**20  # numbers converted at a time, so that large updates need no second copy in double precision
 
 
 def to_fixed_point(values: npt.NDArray[np.floating], unit: float) -> FixedPoint:
@@ -29,16 +32,20 @@ def to_fixed_point(values: npt.NDArray[np.floating], unit: float) -> FixedPoint:
         DivergedError: a value is not finite.
         ConfigError: a value needs more than `MAX_UNITS` units.
     """
-    scaled = np.rint(np.asarray(values, np.float64) / unit)
-    largest = float(np.max(np.abs(scaled), initial=0.0))
-    if not math.isfinite(largest):
-        raise DivergedError("the update is not finite; try a smaller learning rate")
-    if largest > MAX_UNITS:
-        raise ConfigError(
-            f"unit={unit:g}: the update reaches {largest * unit:.3g}, above the maximum of {MAX_UNITS * unit:.3g}; "
-            "choose a larger unit for the job, or find out why the update is so large"
-        )
-    return scaled.astype(UPLOAD_DTYPE)
+    values = np.asarray(values)
+    numbers = np.empty(values.size, UPLOAD_DTYPE)
+    for chunk, part in _chunks(values):
+        scaled = np.rint(part.astype(np.float64) / unit)
+        largest = float(np.max(np.abs(scaled), initial=0.0))
+        if not math.isfinite(largest):
+            raise DivergedError("the update is not finite; try a smaller learning rate")
+        if largest > MAX_UNITS:
+            raise ConfigError(
+                f"unit={unit:g}: the update reaches {largest * unit:.3g}, above the maximum of {MAX_UNITS * unit:.3g}; "
+                "choose a larger unit for the job, or find out why the update is so large"
+            )
+        numbers[chunk] = scaled
+    return numbers.reshape(values.shape)
 
 
 def from_fixed_point(numbers: FixedPointSum | FixedPoint, unit: float) -> npt.NDArray[np.float32]:
@@ -48,7 +55,25 @@ def from_fixed_point(numbers: FixedPointSum | FixedPoint, unit: float) -> npt.ND
     return values
 
 
-def norm(numbers: FixedPoint | FixedPointSum, unit: float) -> float:
+def norm(numbers: npt.NDArray[Any], unit: float) -> float:
     """Return the Euclidean norm of `numbers * unit`."""
-    values = numbers.astype(np.float64)
-    return math.sqrt(float(values @ values)) * unit
+    return math.sqrt(sum(float(values @ values) for values in _in_double_precision(numbers))) * unit
+
+
+def largest_magnitude(numbers: FixedPoint) -> int:
+    """Return the largest absolute value; 0 for an empty array.
+
+    >>> largest_magnitude(np.array([3, -(2**31)], np.int32)) == 2**31
+    True
+    """
+    return max(int(numbers.max()), -int(numbers.min())) if numbers.size else 0
+
+
+def _chunks(values: npt.NDArray[Any]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        yield slice(start, start + _CHUNK), flat[start : start + _CHUNK]
+
+
+def _in_double_precision(values: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.float64]]:
+    return (part.astype(np.float64) for _, part in _chunks(values))

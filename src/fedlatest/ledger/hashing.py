@@ -32,7 +32,7 @@ def checksum_of(upload: FixedPoint) -> str:
     return hashlib.sha256(b"".join(chunks)).hexdigest()
 
 
-def add_in_place(total: FixedPointSum, numbers: FixedPoint, *, sign: int = 1) -> None:
+def add_in_place(total: FixedPointSum, numbers: FixedPoint | FixedPointSum, *, sign: int = 1) -> None:
     """Add `numbers` to `total` in place, or subtract them if `sign` is negative."""
     add = np.add if sign > 0 else np.subtract
     _map_chunks(lambda chunk: add(total[chunk], numbers[chunk], out=total[chunk]), len(total))

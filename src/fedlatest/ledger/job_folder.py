@@ -1,4 +1,4 @@
-"""The files of a job: where they are, backup and restore of the ledger, and the event log.
+"""The files of a job: where they are, backup and restore of the ledger, and requests of an operator.
 
 Expected folders, as `fedlatest deploy local` creates them:
 
@@ -6,23 +6,19 @@ Expected folders, as `fedlatest deploy local` creates them:
     DEPLOYMENT/nodes/NAME/state/      the state folder of one client
 """
 
-import json
 import os
 import shutil
 import sqlite3
-import stat
-import time
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from fedlatest.errors import LedgerError
-from fedlatest.files import sync, write_atomically
+from fedlatest.files import acquire_lock, release_lock, sync, write_atomically
 from fedlatest.ledger.client_store import ClientStore, FolderStorage
+from fedlatest.ledger.database import Database
+from fedlatest.ledger.event_log import read_events
 
-LEDGER = "ledger.sqlite"
-Event = Mapping[str, Any]
+LEDGER, EVENTS = "ledger.sqlite", "events.jsonl"
 
 
 def find_ledger(path: Path) -> Path:
@@ -53,37 +49,85 @@ def leave_jobs(folder: Path, *, undo: bool = False) -> list[str]:
     return [job for job in known if (store.cancel_leave(job) if undo else store.leave(job))]
 
 
+def find_client(ledger: Path, client: str) -> str:
+    """Return the id of a client, given its id or the name of its key; raise LedgerError if no client has it."""
+    database = Database.open_for_reading(ledger)
+    try:
+        found = database.rows("SELECT client FROM clients WHERE client = ? OR name = ?", client, client)
+        known = database.rows("SELECT client FROM expelled WHERE client = ?", client)
+    finally:
+        database.close()
+    if len(found) > 1:
+        ids = ", ".join(identifier for (identifier,) in found)
+        raise LedgerError(f"{client}: several clients have this name ({ids}); give the id")
+    if not found and not known:
+        raise LedgerError(f"{client}: no client of the job has this id or name; `fedlatest audit` lists the clients")
+    return str((found or known)[0][0])
+
+
+def expel(ledger: Path, client: str, *, undo: bool = False) -> None:
+    """Bar a client from a job, or readmit it; a running server removes it and its update after its current round.
+
+    Args:
+        ledger: the ledger's file.
+        client: id of the client.
+        undo: readmit the client.
+    """
+    database = Database.open(ledger)
+    try:
+        with database.write():
+            statement = "DELETE FROM expelled WHERE client = ?" if undo else "INSERT OR IGNORE INTO expelled VALUES (?)"
+            database.execute(statement, client)
+    finally:
+        database.close()
+
+
 def back_up(ledger: Path, copy: Path) -> None:
     """Copy a ledger as of one moment to a new file, also while a server writes to it.
 
-    The copy is complete or does not exist.
+    The copy is complete or does not exist, and needs no other file.
     """
     if copy.exists():
         raise LedgerError(f"{copy}: already exists; choose another name")
+    source = Database.open_for_reading(ledger)
 
     def write(draft: Path) -> None:
+        def copy_snapshot() -> None:
+            draft.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_CREAT | os.O_RDWR, 0o600))
+            with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+                source.connection.backup(target)
+                target.execute("PRAGMA journal_mode=DELETE")
+                Database(target).inline_arrays(source)
+
         try:
-            with closing(sqlite3.connect(ledger)) as source, closing(sqlite3.connect(draft)) as target:
-                source.backup(target)
+            source.snapshot(copy_snapshot)
         except sqlite3.Error as error:
             raise LedgerError(f"{ledger}: could not be copied to {copy} ({error})") from error
 
-    write_atomically(copy, write, mode=_permissions(ledger), error=LedgerError)
+    try:
+        write_atomically(copy, write, mode=0o600, error=LedgerError)
+    finally:
+        source.close()
 
 
 def restore(ledger: Path, copy: Path) -> None:
-    """Replace a ledger by a copy, while no server runs.
+    """Replace a ledger by a copy of the same job, while no server runs.
 
     The write-ahead log of the old ledger is deleted, because SQLite would apply it to the copy. An error while the copy
     is written leaves the old ledger with its log.
+
+    Raises:
+        LedgerError: a server has the ledger open, the copy is of another job, or one of the files cannot be used.
     """
     if not copy.is_file():
         raise LedgerError(f"{copy}: there is no such copy")
-    with closing(sqlite3.connect(copy)) as source:
-        try:
-            source.execute("SELECT round FROM state")
-        except sqlite3.Error as error:
-            raise LedgerError(f"{copy}: is not a copy of a ledger ({error})") from error
+    try:
+        lock = acquire_lock(ledger.parent)
+    except BlockingIOError:
+        raise LedgerError(f"{ledger}: a server is using it; stop the server first") from None
+    except OSError as error:
+        raise LedgerError(f"{ledger.parent}: cannot be locked ({error.strerror})") from error
 
     def write(draft: Path) -> None:
         shutil.copyfile(copy, draft)
@@ -91,61 +135,53 @@ def restore(ledger: Path, copy: Path) -> None:
         for suffix in ("-wal", "-shm"):
             ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
 
-    write_atomically(ledger, write, mode=_permissions(copy), error=LedgerError)
-
-
-def _permissions(path: Path) -> int:
     try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror})") from error
+        _check_same_job(ledger, copy)
+        write_atomically(ledger, write, mode=0o600, error=LedgerError)
+    finally:
+        release_lock(lock)
 
 
-def append_event(path: Path, event: str, **facts: Any) -> None:
-    """Append an event with the current time to an event log: one JSON object per line, in one write."""
-    stamp = {"time": round(time.time(), 3), "event": event}
-    line = json.dumps({**stamp, **facts, **stamp})  # the stamp comes first, and facts cannot replace it
-    with path.open("a+b") as file:
-        is_torn = file.tell() > 0 and _last_byte(file) != b"\n"  # a crash truncated the last line
-        file.write(f"{chr(10) if is_torn else ''}{line}\n".encode())
+def check_not_lost(ledger: Path) -> None:
+    """Raise LedgerError if the ledger is missing or empty, but its folder shows that the job has a past."""
+    if ledger.is_file() and ledger.stat().st_size > 0:
+        return
+    past = _recorded_job(ledger.parent)
+    if past is not None:
+        raise LedgerError(
+            f"{ledger}: is missing or empty, but {EVENTS} beside it records the job {past}. Restore a backup with "
+            f"`fedlatest restore {ledger.parent} COPY`; to start afresh, choose another job folder or move this one "
+            "away"
+        )
 
 
-class EventReader:
-    """Reads an event log while it grows.
-
-    An incomplete last line is returned by a later call, when it is complete. Lines that a crash truncated are skipped.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._offset = 0
-
-    def new(self) -> list[Event]:
-        """Return the events that were written since the last call."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                content = file.read()
-        except FileNotFoundError:
-            return []
-        complete = content[: content.rfind(b"\n") + 1]
-        self._offset += len(complete)
-        return [event for line in complete.splitlines() if (event := _parse_event(line)) is not None]
+def _check_same_job(ledger: Path, copy: Path) -> None:
+    """Raise LedgerError if the copy is not a ledger, or one of another job than the ledger it is to replace."""
+    copied = _job_of(copy)
+    if copied is None:
+        raise LedgerError(f"{copy}: is not a copy of a ledger")
+    current = (_job_of(ledger) if ledger.is_file() else None) or _recorded_job(ledger.parent)
+    if current is not None and current != copied:
+        raise LedgerError(f"{copy}: is of the job {copied}, {ledger.parent} holds the job {current}; choose its backup")
 
 
-def read_events(path: Path) -> list[Event]:
-    """Return all complete events of a log; an empty list if there is no log."""
-    return EventReader(path).new()
-
-
-def _last_byte(file: BinaryIO) -> bytes:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1)
-
-
-def _parse_event(line: bytes) -> Event | None:
+def _job_of(ledger: Path) -> str | None:
+    """Return the id of a ledger's job, or None if the file is empty or damaged."""
     try:
-        event = json.loads(line)
-    except ValueError:
+        database = Database.open_for_reading(ledger)
+    except LedgerError:
         return None
-    return event if isinstance(event, dict) and "event" in event else None
+    try:
+        [(job,)] = database.rows("SELECT id FROM job")
+        database.rows("SELECT round FROM state")
+    except (LedgerError, ValueError):
+        return None
+    finally:
+        database.close()
+    return str(job)
+
+
+def _recorded_job(folder: Path) -> str | None:
+    """Return the id of the job that the event log in a folder records; None if there is none."""
+    jobs = [str(event.get("job")) for event in read_events(folder / EVENTS) if event["event"] == "job"]
+    return jobs[-1] if jobs else None

@@ -10,6 +10,9 @@ Invariant, within an epoch and after every transaction, exact in integers:
   nothing.
 - The server that opened the ledger last owns it: the writes of every other server fail.
 
+- A client counts in N and in the total weight only after an update of it has counted.
+- Times are seconds of uptime: of servers that had the ledger open. Clock steps and downtime do not count.
+
 How it is tested: `tests/ledger/test_histories.py` runs random histories of lost, delayed and repeated messages,
 crashes at any write, lost and restored disks and restored ledgers, and compares the sum with an independent record
 after every step.
@@ -17,17 +20,20 @@ after every step.
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import LedgerError, ProtocolError
+from fedlatest.errors import ConfigError, LedgerError, ProtocolError
 from fedlatest.ledger.checks import (
+    MAX_WEIGHT,
+    MIN_WEIGHT,
     check_hello,
     check_job,
     check_ticket,
@@ -36,7 +42,8 @@ from fedlatest.ledger.checks import (
     highest_ticket,
     lacks_base,
 )
-from fedlatest.ledger.database import ClientRow, ClientTable, Database, create_job, read_job
+from fedlatest.ledger.client_table import ClientRow, ClientTable
+from fedlatest.ledger.database import Database, create_job, read_job
 from fedlatest.ledger.fixed_point import SUM_DTYPE, FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
@@ -45,6 +52,35 @@ from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKi
 Outcome = Literal["accepted", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
 
 MAX_EPOCHS_AHEAD = 10_000  # a client that reports an epoch further ahead is not believed
+MAX_TICKETS_AHEAD = 1_000_000  # likewise for ticket numbers
+ROUNDS_WITHOUT_CONTACT = 3  # after which a client that has never contributed is forgotten
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server accepts from clients. They may change while the job exists.
+
+    Args:
+        max_weight: largest weight (number of samples) of a client.
+        max_clients: largest number of clients that may ever join the job.
+        max_loss_backoff: a client that reports lost data again and again is not selected, and its reports are ignored,
+            for 2, 8, 32, ... rounds, at most this number.
+
+    Raises:
+        ConfigError: a limit is out of range.
+    """
+
+    max_weight: float = MAX_WEIGHT
+    max_clients: int = 100_000
+    max_loss_backoff: int = 512
+
+    def __post_init__(self) -> None:
+        if not MIN_WEIGHT <= self.max_weight <= MAX_WEIGHT:
+            raise ConfigError(f"max_weight={self.max_weight}: must be between {MIN_WEIGHT:g} and 2^30")
+        if self.max_clients < 1:
+            raise ConfigError(f"max_clients={self.max_clients}: must be at least 1")
+        if self.max_loss_backoff < 0:
+            raise ConfigError(f"max_loss_backoff={self.max_loss_backoff}: must be at least 0")
 
 
 class Verdict(NamedTuple):
@@ -60,16 +96,49 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-class RoundSums(NamedTuple):
-    """The sums of the open round, in fixed-point numbers."""
+@dataclass(frozen=True)
+class RoundSums:
+    """The sums of the open round, in fixed-point numbers.
 
-    total: FixedPointSum  # sum of the clients' latest updates; zero for an algorithm without remembered state
-    delta: FixedPointSum  # change of `total` in this round; without remembered state, the sum of the uploads
-    trained_delta: FixedPointSum  # the part of `delta` that comes from clients that trained, not from those that left
-    num: int  # number of clients that trained
-    weight: float  # total weight of the clients that trained
-    num_clients: int  # clients of the job after the round
-    total_weight: float  # total weight of the clients of the job after the round
+    Args:
+        old_total: sum of the clients' latest updates before the round; None for an algorithm without remembered state.
+        delta_or_none: change of the sum in this round, or None if it is zero.
+        untrained_delta: the part of the change from clients that left or sent their update again. None if it is zero.
+        size: the length of the sums.
+        num: number of clients that trained.
+        weight: total weight of the clients that trained.
+        num_clients: clients that have contributed, including this round.
+        total_weight: their total weight.
+    """
+
+    old_total: FixedPointSum | None
+    delta_or_none: FixedPointSum | None
+    untrained_delta: FixedPointSum | None
+    size: int
+    num: int
+    weight: float
+    num_clients: int
+    total_weight: float
+
+    @property
+    def delta(self) -> FixedPointSum:
+        """The change of the sum in this round; without remembered state, the sum of the uploads."""
+        return self._or_zero(self.delta_or_none)
+
+    @property
+    def total(self) -> FixedPointSum:
+        """The sum of the clients' latest updates after the round; zero for an algorithm without remembered state."""
+        if self.old_total is None:
+            return self._or_zero(None)
+        return self.old_total if self.delta_or_none is None else self.old_total + self.delta_or_none
+
+    @property
+    def trained_delta(self) -> FixedPointSum:
+        """The part of `delta` that comes from clients that trained, not from those that left."""
+        return self.delta if self.untrained_delta is None else self.delta - self.untrained_delta
+
+    def _or_zero(self, numbers: FixedPointSum | None) -> FixedPointSum:
+        return np.zeros(self.size, SUM_DTYPE) if numbers is None else numbers
 
 
 class Ledger:
@@ -77,7 +146,8 @@ class Ledger:
 
     Args:
         database: the ledger's file, which holds a job.
-        clock: returns the current time in seconds.
+        limits: what the server accepts from clients.
+        clock: returns the time in seconds; it must not go back.
         token: returns a new random token of hexadecimal digits.
     """
 
@@ -85,21 +155,29 @@ class Ledger:
         self,
         database: Database,
         *,
-        clock: Callable[[], float] = time.time,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
         token: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        self.database, self.table, self.clock, self._token = database, ClientTable(database), clock, token
+        self.database, self.limits, self._clock, self._token = database, limits or Limits(), clock, token
         self.job, self.config, self.layout = read_job(database)
         self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
         self._settings = {**self.config.as_dict(), "size": self.layout.size}
         self._boot = token()
+        self._writing_depth = 0
         with database.write():  # first take ownership, then read: from now on, no other server can write
             database.execute("UPDATE state SET boot = ?", self._boot)
-            [(self.round, number, epoch_token)] = database.rows("SELECT round, epoch, token FROM state")
+            [(self.round, number, epoch_token, uptime)] = database.rows("SELECT round, epoch, token, uptime FROM state")
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
+            self.table = ClientTable(database)
+            self._expelled = self._read_expelled()
+        self._opened = clock() - uptime
         self.epoch = Epoch(number, epoch_token)
         self.needs_resync = ""  # why a new epoch must start after the open round; empty if none must
         self._highest_reported_epoch = 0
+        self._delta: FixedPointSum | None  # change of the sum in the open round; None stands for zero
+        self._untrained_delta: FixedPointSum | None  # the part of it without training, such as of goodbyes
+        self._closing_times: deque[float] = deque(maxlen=ROUNDS_WITHOUT_CONTACT)
         self._reset_round()
 
     @classmethod
@@ -138,6 +216,21 @@ class Ledger:
                 )
         return cls(database, **options)
 
+    def close(self) -> None:
+        """Close the file and release its lock."""
+        self.database.close()
+
+    @property
+    def uptime(self) -> float:
+        """The time in seconds for which servers have had this ledger open."""
+        return self._clock() - self._opened
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Write everything that is done in this context in one transaction."""
+        with self._writing():
+            yield
+
     def clients(self) -> list[ClientRow]:
         """Return the clients of the job, ordered by number."""
         return self.table.all()
@@ -148,39 +241,59 @@ class Ledger:
 
     # Joining and leaving
 
-    def handle_hello(self, reply: Reply) -> Verdict:
-        """Register a new client or update a known one, and report if its state contradicts the ledger."""
+    def handle_hello(self, reply: Reply, *, name: str = "") -> Verdict:
+        """Register a new client or update a known one, and report if its state contradicts the ledger.
+
+        Args:
+            reply: the client's reply to a hello.
+            name: the name of the client's registered key.
+        """
+        known = self.table.get(reply.client)
         try:
             self._check_job(reply)
-            check_hello(reply)
+            check_hello(reply, max_weight=self.limits.max_weight)
+            self._check_may_join(reply, known)
         except ProtocolError as error:
             return Verdict("refused", str(error))
         if reply.kind not in ("hello", "ahead"):
             return Verdict("failed", reply.why)
-        known = self.table.get(reply.client)
         if reply.why == LEAVING and (known is None or known.applied is None):
             if known is not None and known.id not in self._accepted:
                 self._remove([known])
             return Verdict("left", "the client had asked to leave")
-        inconsistency = self._handle_inconsistency(reply, known)
         with self._writing():
             if known is None:
-                self.table.add(reply.client, reply.weight, self.clock())
-            else:
-                self.table.set_last_contact(reply.client, self.clock())
+                self.table.add(reply.client, reply.weight, self.uptime)
+            self.table.set_last_contact([reply.client], self.uptime)
+            if name and name != self.table.get_former(reply.client).name:  # type: ignore[union-attr]
+                self.table.set_name(reply.client, name)
+            inconsistency = self._handle_inconsistency(reply, known)
         return inconsistency or Verdict("joined" if known is None else "hello")
 
     def expire(self, *, seconds: float) -> list[str]:
-        """Remove clients without contact for more than `seconds`, with their updates, and return their ids.
+        """Remove clients without contact for more than `seconds` of uptime, with their updates, and return their ids.
 
         Call it between rounds only. Where clients store their updates, removing one that is in the sum starts a new
         epoch.
         """
         assert not self._accepted, "clients expire between rounds only"
-        expired = [client for client in self.clients() if self.clock() - client.last_contact > seconds]
+        now = self.uptime
+        expired = [client for client in self.clients() if now - self.table.last_contact(client.id) > seconds]
         if expired:
             self._remove(expired)
         return [client.id for client in expired]
+
+    def remove_expelled(self) -> list[str]:
+        """Remove clients that an operator has expelled, with their updates, and return their ids.
+
+        Call it between rounds only. Their hellos are refused from now on, until they are readmitted.
+        """
+        assert not self._accepted, "clients are removed between rounds only"
+        self._expelled = self._read_expelled()
+        removed = [client for client in map(self.table.get, sorted(self._expelled)) if client is not None]
+        if removed:
+            self._remove(removed)
+        return [client.id for client in removed]
 
     # A round
 
@@ -226,7 +339,10 @@ class Ledger:
                 return self._handle_inconsistency(reply, client) or Verdict("failed", reply.why)
             if reply.kind not in ("upload", "goodbye"):
                 return Verdict("declined" if reply.kind == "declined" else "failed", reply.why)
-            check_upload(reply, client, epoch=self.epoch, config=self.config, layout=self.layout)
+            check_upload(
+                reply, client, epoch=self.epoch, config=self.config, layout=self.layout,
+                max_weight=self.limits.max_weight,
+            )  # fmt: skip
         except ProtocolError as error:
             return Verdict("refused", str(error))
         self._accept(reply, client)
@@ -235,17 +351,21 @@ class Ledger:
     def sums(self) -> RoundSums:
         """Return the sums of the open round, with all replies accepted so far."""
         trained = [reply for reply in self._accepted.values() if reply.trained]
-        total = self.total if self.config.memory == "none" else self.total + self._delta
-        weights = {client.id: client.weight for client in self.clients()}
+        weights = {client.id: client.weight for client in self.clients() if client.has_contributed}
         for client, reply in self._accepted.items():
             weights[client] = reply.weight
             if reply.kind == "goodbye":
                 del weights[client]
-        known = [weight for weight in weights.values() if weight]
-        total_weight = sum(known) * len(weights) / len(known) if known else 0.0  # unknown weights count as the mean
-        weight = sum(reply.weight for reply in trained)
-        trained_delta = self._delta - self._delta_without_training
-        return RoundSums(total, self._delta, trained_delta, len(trained), weight, len(weights), total_weight)
+        return RoundSums(
+            None if self.config.memory == "none" else self.total,
+            self._delta,
+            self._untrained_delta,
+            size=self.layout.size,
+            num=len(trained),
+            weight=sum(reply.weight for reply in trained),
+            num_clients=len(weights),
+            total_weight=sum(weights.values()),
+        )
 
     def close_round(
         self,
@@ -265,28 +385,31 @@ class Ledger:
             missed: clients that were asked and did not deliver; not selected for the next 1, 2, 4, ... rounds.
             declined: clients that declined; not selected in the next round.
         """
-        total = self.sums().total
-        with self._writing():
-            for client, reply in self._accepted.items():
+        now, accepted, keeps_sum = self.uptime, self._accepted, self.config.memory != "none"
+        available = {*available, *accepted}
+        reachable = {*available, *reachable}
+        took_part = [client for client, reply in accepted.items() if reply.trained]
+        with self._adding_to_total(self._delta if keeps_sum else None), self._writing():
+            available_bits = self.table.bits(available)
+            for client, reply in accepted.items():
                 self._apply(client, reply)
             for client in missed:
                 self.table.back_off(client, self.round)
             for client in declined:
                 self.table.skip_next_round(client, self.round)
-            for client in {*available, *reachable, *self._accepted}:
-                self.table.set_last_contact(client, self.clock())
-            for client in {*available, *self._accepted}:
-                took_part = client in self._accepted and self._accepted[client].trained
-                self.database.execute(
-                    "INSERT OR REPLACE INTO attendance SELECT ?, number, ? FROM clients WHERE client = ?",
-                    *(self.round, took_part, client),
-                )
+            self._forget_visitors(reachable)
+            self.table.set_reachable(reachable, now)
             self.database.put_arrays("server", arrays)
-            if self._accepted and self.config.memory != "none":
-                self.database.put_arrays("sum", {"total": total})
-            self.database.execute("INSERT INTO rounds VALUES (?, ?, ?)", self.round, self.epoch.number, self.clock())
+            if accepted and keeps_sum:
+                self.database.put_arrays("sum", {"total": self.total})
+            bits = (available_bits, self.table.bits(took_part), self.table.bits(reachable))
+            times = (time.time(), now)
+            self.database.execute(
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?)", self.round, self.epoch.number, *times, *bits
+            )
             self.database.execute("UPDATE state SET round = round + 1")
-        self.total, self.round = total, self.round + 1
+        self.round += 1
+        self._closing_times.append(now)
         self._reset_round()
         if self.needs_resync:
             self.resync()
@@ -308,9 +431,19 @@ class Ledger:
         if reply.epoch.number > self.epoch.number + MAX_EPOCHS_AHEAD:
             why = f"the client reports epoch {reply.epoch.number}, this ledger is in epoch {self.epoch.number}"
             return Verdict("refused", why)
+        issued = client.issued.number if client is not None and client.issued is not None else 0
+        if reply.epoch == self.epoch and highest_ticket(reply) > issued + MAX_TICKETS_AHEAD:
+            return Verdict("refused", f"the client reports ticket {highest_ticket(reply)}, the last one is {issued}")
         found = find_inconsistency(reply, client, epoch=self.epoch, round=self.round, config=self.config)
         if found is None:
             return None
+        if client is not None and client.losses > 1 and client.backoff_until > self.round:
+            until = f"it is ignored until round {client.backoff_until}, because the client has reported several"
+            return Verdict("refused", f"{found.why}; {until}")
+        if reply.client not in self._reported_loss:
+            self._reported_loss.add(reply.client)
+            with self._writing():
+                self.table.add_loss(reply.client, self.round, max_backoff=self.limits.max_loss_backoff)
         other_epoch = reply.epoch != self.epoch
         if other_epoch or (client is not None and lacks_base(reply, client, round=self.round, config=self.config)):
             self.needs_resync = f"{reply.client}: {found.why}"
@@ -323,12 +456,10 @@ class Ledger:
     def _accept(self, reply: Reply, client: ClientRow) -> None:
         """Add an upload to the open round."""
         assert reply.upload is not None
-        changed = [self._delta] if reply.trained else [self._delta, self._delta_without_training]
         stored = self._stored_update(client) if self.config.memory == "server" else None
-        for delta in changed:
-            add_in_place(delta, reply.upload)
-            if stored is not None:
-                add_in_place(delta, stored, sign=-1)
+        self._delta = _added(self._delta, reply.upload, stored)
+        if not reply.trained:
+            self._untrained_delta = _added(self._untrained_delta, reply.upload, stored)
         if self.config.memory != "server":
             reply = replace(reply, upload=None)  # its content is in the sum now; release the memory
         self._accepted[reply.client] = reply
@@ -354,11 +485,13 @@ class Ledger:
         """
         kept_by_clients = self.config.memory == "client"
         resync = resync or (kept_by_clients and any(client.applied for client in clients))
-        total, epoch = self.total.copy(), self.epoch
+        changes_sum = resync or any(client.applied for client in clients)
+        total, epoch = self.total.copy() if changes_sum else self.total, self.epoch
         with self._writing():
             for client in clients:
                 stored = self._stored_update(client)
-                total -= 0 if stored is None else stored
+                if stored is not None:
+                    total -= stored
                 self.table.remove(client.id)
                 self.database.delete_arrays(_owner(client))
             if resync:
@@ -367,7 +500,8 @@ class Ledger:
             if resync and kept_by_clients:
                 total[:] = 0
                 self.table.clear_applied()
-            self.database.put_arrays("sum", {"total": total})
+            if changes_sum:
+                self.database.put_arrays("sum", {"total": total})
         self.total, self.epoch = total, epoch
         if resync:
             self._reset_round()
@@ -378,17 +512,80 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Run the body as one transaction; raise LedgerError if another server has opened the ledger since."""
-        with self.database.write():
-            [(boot,)] = self.database.rows("SELECT boot FROM state")
-            if boot != self._boot:
-                raise LedgerError("another server run has taken over this job; this one stops")
+        """Run the body as one transaction; raise LedgerError if another server has opened the ledger since.
+
+        Inside another `_writing`, the body belongs to the transaction of the outer one.
+        """
+        if self._writing_depth:
             yield
+            return
+        try:
+            with self.database.write():
+                self._check_ownership()
+                self._writing_depth = 1
+                yield
+                self.table.flush()
+                self.database.execute("UPDATE state SET uptime = ?", self.uptime)
+        except Exception:
+            with suppress(LedgerError):
+                self.table.reload()
+            raise
+        finally:
+            self._writing_depth = 0
+
+    def _check_ownership(self) -> None:
+        [(boot,)] = self.database.rows("SELECT boot FROM state")
+        if boot != self._boot:
+            raise LedgerError("another server run has taken over this job; this one stops")
+
+    @contextmanager
+    def _adding_to_total(self, delta: FixedPointSum | None) -> Iterator[None]:
+        """Add the change of the round to the sum in place, and undo that if the round cannot be committed."""
+        if delta is None:
+            yield
+            return
+        add_in_place(self.total, delta)
+        try:
+            yield
+        except BaseException:
+            add_in_place(self.total, delta, sign=-1)
+            raise
+
+    def _forget_visitors(self, reachable: set[str]) -> None:
+        """Remove clients that have never contributed and were not reachable in the last rounds."""
+        if len(self._closing_times) < ROUNDS_WITHOUT_CONTACT:
+            return
+        for client in self.clients():
+            is_gone = client.id not in reachable and self.table.last_contact(client.id) < self._closing_times[0]
+            if is_gone and not client.has_contributed:
+                self.table.remove(client.id)
+
+    def _check_may_join(self, reply: Reply, known: ClientRow | None) -> None:
+        if reply.client in self._expelled:
+            raise ProtocolError("the client was expelled; `fedlatest expel --undo` readmits it")
+        if known is None and self.table.get_former(reply.client) is None:
+            limit = self.limits.max_clients
+            if self.table.num_rows >= limit:
+                raise ProtocolError(f"the job has had {limit} clients, which is its limit (max_clients)")
+
+    def _read_expelled(self) -> set[str]:
+        return {client for (client,) in self.database.rows("SELECT client FROM expelled")}
 
     def _reset_round(self) -> None:
         self._accepted: dict[str, Reply] = {}
-        self._delta: FixedPointSum = np.zeros(self.layout.size, SUM_DTYPE)
-        self._delta_without_training: FixedPointSum = np.zeros(self.layout.size, SUM_DTYPE)  # such as of goodbyes
+        self._reported_loss: set[str] = set()
+        self._delta = None
+        self._untrained_delta = None
+
+
+def _added(delta: FixedPointSum | None, upload: FixedPoint, stored: FixedPoint | None) -> FixedPointSum:
+    """Add an upload to a sum in place, and subtract the update that it replaces."""
+    if delta is None:
+        delta = np.zeros(upload.shape, SUM_DTYPE)
+    add_in_place(delta, upload)
+    if stored is not None:
+        add_in_place(delta, stored, sign=-1)
+    return delta
 
 
 def _owner(client: ClientRow) -> str:

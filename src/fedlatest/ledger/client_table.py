@@ -1,0 +1,222 @@
+"""The clients of a job: kept in memory, and written to the database with the transaction that changes them."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.ledger.database import Database
+from fedlatest.ledger.messages import Ticket
+
+NEVER = -1  # last_round of a client that has not trained yet
+MAX_BACKOFF = 8  # rounds
+
+
+class ClientRow(NamedTuple):
+    """A client of the job, as the ledger records it."""
+
+    number: int  # never changes and is never reused; random choices depend on it
+    id: str
+    name: str = ""  # for people: the name of its registered key; empty without one
+    member: bool = True  # False after it has left or was removed
+    weight: float = 0.0  # number of samples; 0 if not known yet
+    last_round: int = NEVER  # the last round in which it took part, or NEVER
+    misses: int = 0  # consecutive rounds in which it was asked and did not deliver
+    losses: int = 0  # how often it reported that it or the ledger had lost data
+    backoff_until: int = 0  # the first round in which it may be selected again
+    issued: Ticket | None = None  # the last ticket issued to it
+    applied: Ticket | None = None  # the ticket of its update that is in the sum
+    digest: str = ""  # of its update that is in the sum
+
+    @property
+    def has_contributed(self) -> bool:
+        """Whether an update of this client has counted since it joined."""
+        return self.last_round != NEVER or self.applied is not None
+
+
+class ClientTable:
+    """The clients of a job.
+
+    Rows are never deleted: a client that leaves keeps its number and its ticket numbers. Changes are made in memory;
+    `flush` writes them, and `reload` discards them.
+
+    The time of a client's last contact is written only when the client is no longer reachable: for a reachable one, it
+    is the time at which the last round was closed. So the size of a transaction does not grow with the number of
+    clients.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the clients from the database."""
+        columns = (
+            "number, client, name, member, weight, last_round, misses, losses, rest_until, "
+            "issued, issued_nonce, applied, applied_nonce, digest, seen"
+        )
+        self._rows: dict[str, ClientRow] = {}
+        self._last_contact: dict[str, float] = {}
+        self._changed: set[str] = set()
+        self._members: list[ClientRow] | None = None
+        for *row, seen in self._database.rows(f"SELECT {columns} FROM clients ORDER BY number"):
+            self._rows[row[1]] = _client_row(row)
+            self._last_contact[row[1]] = seen
+        self._reachable: set[str] = set()
+        for uptime, bits in self._database.rows("SELECT uptime, reachable FROM rounds ORDER BY round DESC LIMIT 1"):
+            numbers = set(np.flatnonzero(unpack_bits(bits, len(self._rows))).tolist())
+            self._reachable = {client for client, row in self._rows.items() if row.number in numbers}
+            self._last_contact.update(dict.fromkeys(self._reachable, uptime))
+
+    @property
+    def num_rows(self) -> int:
+        """The number of clients that have ever joined."""
+        return len(self._rows)
+
+    def all(self) -> list[ClientRow]:
+        """Return the clients of the job, ordered by number."""
+        if self._members is None:
+            self._members = [row for row in self._rows.values() if row.member]
+        return self._members
+
+    def get(self, client: str) -> ClientRow | None:
+        """Return a client of the job, or None if it has not joined or has left."""
+        row = self._rows.get(client)
+        return row if row is not None and row.member else None
+
+    def get_former(self, client: str) -> ClientRow | None:
+        """Return a client that is or was a client of the job."""
+        return self._rows.get(client)
+
+    def last_contact(self, client: str) -> float:
+        """Return the time of a client's last reply or confirmed presence, in seconds of uptime."""
+        return self._last_contact[client]
+
+    def add(self, client: str, weight: float, now: float) -> None:
+        """Add a client to the job; one that had left keeps its number, and its ticket numbers continue."""
+        former = self._rows.get(client)
+        if former is None:
+            self._put(ClientRow(len(self._rows), client, weight=weight))
+        else:
+            self._put(former._replace(member=True, weight=weight, last_round=NEVER, misses=0, backoff_until=0))
+        self._last_contact[client] = now
+
+    def remove(self, client: str) -> None:
+        """Remove a client whose update is no longer in the sum, and invalidate its last ticket."""
+        row = self._rows[client]
+        issued = None if row.issued is None else Ticket(row.issued.number + 1, "")
+        self._put(row._replace(member=False, applied=None, digest="", issued=issued))
+
+    def set_name(self, client: str, name: str) -> None:
+        """Record the name of a client for people."""
+        self._change(client, name=name)
+
+    def set_issued(self, client: str, ticket: Ticket) -> None:
+        """Record the ticket that is issued to a client."""
+        self._change(client, issued=ticket)
+
+    def set_applied(self, client: str, ticket: Ticket, *, digest: str, weight: float, round: int | None) -> None:
+        """Record which update of a client is in the sum.
+
+        Args:
+            client: id of the client.
+            ticket: the ticket of the update.
+            digest: the digest of the update.
+            weight: the client's number of samples.
+            round: the round in which it trained; None if the update was uploaded again without training.
+        """
+        trained = {} if round is None else {"last_round": round}
+        self._change(client, applied=ticket, digest=digest, weight=weight, misses=0, backoff_until=0, **trained)
+
+    def back_off(self, client: str, round: int) -> None:
+        """Do not select a client that did not deliver in `round` for the next 1, 2, 4, ... MAX_BACKOFF rounds."""
+        misses = self._rows[client].misses
+        until = round + 1 + min(1 << min(misses, 10), MAX_BACKOFF)
+        self._change(client, misses=misses + 1, backoff_until=max(until, self._rows[client].backoff_until))
+
+    def skip_next_round(self, client: str, round: int) -> None:
+        """Do not select a client that declined in `round` for one round; it does not count as a miss."""
+        self._change(client, backoff_until=max(round + 2, self._rows[client].backoff_until))
+
+    def add_loss(self, client: str, round: int, *, max_backoff: int) -> None:
+        """Record a reported loss; a client that reports several is not selected for 2, 8, 32, ... rounds."""
+        losses = self._rows[client].losses + 1
+        rest = min(2 ** min(2 * losses - 3, 30), max_backoff) if losses > 1 else 0
+        until = max(round + 1 + rest, self._rows[client].backoff_until) if rest else self._rows[client].backoff_until
+        self._change(client, losses=losses, backoff_until=until)
+
+    def set_last_contact(self, clients: Iterable[str], now: float) -> None:
+        """Record that clients were reachable at the time `now`, in memory only."""
+        self._last_contact.update(dict.fromkeys(clients, now))
+
+    def set_reachable(self, clients: Iterable[str], now: float) -> None:
+        """Record which clients were reachable when a round was closed, at the time `now`."""
+        reachable = set(clients) & self._rows.keys()
+        self._changed |= self._reachable - reachable
+        self._reachable = reachable
+        self.set_last_contact(reachable, now)
+
+    def clear_applied(self) -> None:
+        """Record that no client's update is in the sum."""
+        for row in list(self._rows.values()):
+            if row.applied is not None:
+                self._put(row._replace(applied=None, digest=""))
+
+    def bits(self, clients: Iterable[str]) -> bytes:
+        """Return a set of clients as bits, by their numbers."""
+        flags = np.zeros(len(self._rows), bool)
+        flags[[self._rows[client].number for client in clients if client in self._rows]] = True
+        return np.packbits(flags).tobytes()
+
+    def flush(self) -> None:
+        """Write the changed rows; called inside a transaction."""
+        if not self._changed:
+            return
+        self._database.execute_many(
+            "INSERT OR REPLACE INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [self._values(self._rows[client]) for client in sorted(self._changed)],
+        )
+        self._changed = set()
+
+    def _values(self, row: ClientRow) -> tuple[Any, ...]:
+        issued, applied = row.issued or (None, None), row.applied or (None, None)
+        seen = self._last_contact[row.id]
+        counts = (row.last_round, row.misses, row.losses, row.backoff_until)
+        return (row.number, row.id, row.name, row.member, row.weight, seen, *counts, *issued, *applied, row.digest)
+
+    def _change(self, client: str, **values: Any) -> None:
+        self._put(self._rows[client]._replace(**values))
+
+    def _put(self, row: ClientRow) -> None:
+        self._rows[row.id] = row
+        self._changed.add(row.id)
+        self._members = None
+
+
+def unpack_bits(content: bytes, count: int) -> npt.NDArray[np.bool_]:
+    """Return bits of `ClientTable.bits` as an array [count]; numbers that did not exist yet are False."""
+    flags = np.unpackbits(np.frombuffer(content, np.uint8))[:count].astype(bool)
+    return np.pad(flags, (0, count - len(flags)))
+
+
+def read_attendance(database: Database) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which clients were available and which took part, as arrays [rounds, clients] by client number."""
+    [(num_clients,)] = database.rows("SELECT COUNT(*) FROM clients")
+    rows = database.rows("SELECT available, took_part FROM rounds ORDER BY round")
+    tables = [np.zeros((len(rows), num_clients), bool) for _ in range(2)]
+    for round, bits in enumerate(rows):
+        for table, content in zip(tables, bits, strict=True):
+            table[round] = unpack_bits(content, num_clients)
+    return tables[0], tables[1]
+
+
+def _client_row(row: list[Any]) -> ClientRow:
+    number, client, name, member, weight, last_round, misses, losses, rest_until, *tickets, digest = row
+    issued, applied = _ticket(*tickets[:2]), _ticket(*tickets[2:])
+    counts = (last_round, misses, losses, rest_until)
+    return ClientRow(number, client, name, bool(member), weight, *counts, issued, applied, digest)
+
+
+def _ticket(number: int | None, nonce: str | None) -> Ticket | None:
+    return None if number is None or nonce is None else Ticket(number, nonce)
