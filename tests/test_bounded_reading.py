@@ -7,6 +7,8 @@ A bomb is a file of some 65 kB that decompresses to 64 MiB of zeros. All readers
 import bz2
 import gzip
 import io
+import json
+import math
 import re
 import tarfile
 import tracemalloc
@@ -22,6 +24,7 @@ import pytest
 
 from fedlatest import DataError
 from fedlatest.availability import read_trace
+from fedlatest.availability.plain_pickle import read_plain_pickle
 from fedlatest.bounded_reading import LimitedReader, TooLargeError, limited_gzip, open_lines, read_npz
 from fedlatest.data.cifar10 import FILES, INNER_FOLDER, load_cifar10
 from fedlatest.data.digits import load_digits
@@ -30,7 +33,7 @@ from fedlatest.data.sentiment140.glove import check_glove, read_glove
 from fedlatest.data.sentiment140.parsing import read_tweets
 from fedlatest.errors import FedlatestError, RunFolderError
 from fedlatest.report import read_published
-from fedlatest.runs.array_files import load_npz, save_npz
+from fedlatest.runs.array_files import load_arrays, load_npz, save_npz
 
 MIB = 2**20
 BOMB, PEAK = 64 * MIB, 8 * MIB
@@ -321,6 +324,26 @@ def test_an_idx_file_with_too_many_axes(tmp_path: Path) -> None:
     path = tmp_path / "idx"
     path.write_bytes(bytes([0, 0, 8, 255]) + bytes(4 * 255))
     assert "its header announces 255 axes" in assert_small(read_idx, path)
+
+
+def read_safetensors(path: Path) -> None:
+    load_arrays(path)
+
+
+@pytest.mark.parametrize("shape", [[2**31, 28, 28], [2**62, 2**62], [4]])
+def test_a_safetensors_header_that_announces_more_than_follows(tmp_path: Path, shape: list[int]) -> None:
+    path = tmp_path / "a.safetensors"
+    header = json.dumps({"a": {"dtype": "U8", "shape": shape, "data_offsets": [0, math.prod(shape)]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"abc")
+    assert "a.safetensors: cannot be read" in assert_small(read_safetensors, path, RunFolderError)
+
+
+@pytest.mark.parametrize("start", [b"\x80\x04\x8d", b"\x80\x04\x8b"], ids=["text", "number"])
+def test_a_pickle_that_announces_more_than_follows(tmp_path: Path, start: bytes) -> None:
+    """A text with a length of 8 bytes, and a number with one of 4."""
+    path = tmp_path / "a.pickle"
+    path.write_bytes(start + (2**40 if start[-1] == 0x8D else 2**31 - 1).to_bytes(8, "little") + b"abc.")
+    assert "a.pickle: is not a complete pickle" in assert_small(read_plain_pickle, path)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 10**6), (10**6, 1)])

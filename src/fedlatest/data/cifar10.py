@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, limited_gzip
+from fedlatest.data.download import LimitedDownloader
 from fedlatest.data.features import pixels
 from fedlatest.data.federation import Samples
 from fedlatest.errors import DataError
@@ -125,7 +126,8 @@ def _download() -> Path:
     import pooch
 
     try:
-        return Path(pooch.retrieve(URL, f"md5:{MD5}", fname=ARCHIVE, path=cache_folder() / "cifar10"))
+        cache, download = cache_folder() / "cifar10", LimitedDownloader()
+        return Path(pooch.retrieve(URL, f"md5:{MD5}", fname=ARCHIVE, path=cache, downloader=download))
     except (OSError, ValueError) as error:  # no network, or a wrong checksum
         raise DataError(
             f"CIFAR-10 was not found and {ARCHIVE} could not be downloaded ({type(error).__name__}). Put {FILES[0]} .. "

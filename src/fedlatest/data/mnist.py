@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, GZIP_MAGIC, LimitedReader, limited_gzip
+from fedlatest.data.download import LimitedDownloader
 from fedlatest.data.features import pixels
 from fedlatest.data.federation import Samples
 from fedlatest.errors import DataError
@@ -88,7 +89,8 @@ def _fetch(name: str, md5: str, cache: Path) -> str:
     problem: Exception | None = None
     for mirror in MIRRORS:
         try:
-            return str(pooch.retrieve(mirror + name, f"md5:{md5}", fname=name, path=cache))
+            url, download = mirror + name, LimitedDownloader()
+            return str(pooch.retrieve(url, f"md5:{md5}", fname=name, path=cache, downloader=download))
         except (OSError, ValueError) as error:  # no network, or a wrong checksum
             problem = error
     raise DataError(
