@@ -14,6 +14,7 @@ class Site:
         self.pages: dict[str, bytes] = {}
         self.requests: list[str] = []
         self.num_missing = 0  # bytes at the end of a page that are announced but not sent
+        self.headers: dict[str, str] = {}  # sent with every page
         self.url = ""
 
 
@@ -40,6 +41,8 @@ class _Handler(BaseHTTPRequestHandler):
         page = self.site.pages.get(self.path)
         self.send_response(404 if page is None else 200)
         self.send_header("Content-Length", str(len(page or b"")))
+        for name, value in self.site.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if page:
             self.wfile.write(page[: len(page) - self.site.num_missing])

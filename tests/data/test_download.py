@@ -1,5 +1,6 @@
 """Downloads from a local server: kept if they pass the check, pinned, and rejected if they change."""
 
+import gzip
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedlatest import DataError
-from fedlatest.data.download import fetch
+from fedlatest.data.download import LimitedDownloader, fetch
 from tests.data.http_server import Site, serving
 
 
@@ -110,6 +111,28 @@ def test_a_broken_connection_is_an_error(site: Site, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="could not be downloaded"):
         fetch(f"{site.url}/b", tmp_path, check=check_content)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_page_that_is_too_large_is_an_error(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool
+) -> None:
+    """What counts is the size after decoding what the server compressed."""
+    monkeypatch.setattr("fedlatest.data.download.MAX_DOWNLOAD", 1_000_000)
+    site.pages["/b"] = gzip.compress(b"x" * 1_000_001) if encoded else b"x" * 1_000_001
+    site.headers = {"Content-Encoding": "gzip"} if encoded else {}
+    with pytest.raises(DataError, match=r"TooLargeError: the server sends more than 1,000,000 bytes"):
+        fetch(f"{site.url}/b", tmp_path, check=check_content)
+    assert names(tmp_path) == []
+
+
+def test_the_downloader_works_with_pooch(site: Site, tmp_path: Path) -> None:
+    import pooch
+
+    site.pages["/b"] = b"x" * 600_000
+    known = f"md5:{hashlib.md5(site.pages['/b']).hexdigest()}"
+    found = pooch.retrieve(f"{site.url}/b", known, fname="b", path=tmp_path, downloader=LimitedDownloader())
+    assert Path(found).read_bytes() == site.pages["/b"]
 
 
 def test_no_network_is_an_error(site: Site, tmp_path: Path) -> None:

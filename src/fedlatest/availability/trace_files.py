@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.availability.base import Availability
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, open_lines
 from fedlatest.errors import DataError, FedlatestError, MissingExtraError
 from fedlatest.files import write_atomically
 from fedlatest.paths import DATA, data_folder
 
 MAX_POSITION = 10**7
+MAX_BYTES = 2**30  # that come out of a gzipped or Parquet file
+MAX_ROWS = 2**25  # of a Parquet file, in which a few bytes can stand for any number of equal rows
 COLUMNS = ("client", "start", "end")
 GZIP, PARQUET = ".gz", ".parquet"  # suffixes; a file with any other suffix is CSV
 
@@ -147,28 +149,44 @@ def write_intervals(
 def _read_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield where each row stands, for error messages, and its cells."""
     try:
-        opener = gzip.open if path.suffix == GZIP else open
-        with opener(path, "rt", newline="", encoding="utf-8-sig") as file:  # some spreadsheets write a byte order mark
-            rows = list(csv.reader(file))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        # some spreadsheets write a byte order mark
+        with open_lines(path, encoding="utf-8-sig", limit=MAX_BYTES) as lines:
+            rows = csv.reader(lines)
+            if tuple(name.strip().lower() for name in next(rows, [])) != COLUMNS:
+                raise DataError(f"trace={path}: the first line must be {','.join(COLUMNS)}")
+            for number, row in enumerate(rows, start=2):
+                yield f"trace={path}, line {number}", row
+    except (*DECOMPRESSION_ERRORS, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"trace={path}: cannot be read as text ({error})") from error
-    if not rows or tuple(name.strip().lower() for name in rows[0]) != COLUMNS:
-        raise DataError(f"trace={path}: the first line must be {','.join(COLUMNS)}")
-    return ((f"trace={path}, line {number}", row) for number, row in enumerate(rows[1:], start=2))
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield where each row stands, for error messages, and its cells as text."""
     parquet = _pyarrow(path)
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            _check_parquet(path, file)
+            table = file.read(columns=list(COLUMNS))
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # pyarrow's errors about damaged files are ValueErrors
         raise DataError(f"trace={path}: cannot be read as Parquet ({error})") from error
-    if missing := [name for name in COLUMNS if name not in table.column_names]:
-        raise DataError(f"trace={path}: has no column {missing[0]}; a trace needs {', '.join(COLUMNS)}")
     columns = (table.column(name).to_pylist() for name in COLUMNS)
     rows = ([_cell(value) for value in row] for row in zip(*columns, strict=True))
     return ((f"trace={path}, row {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def _check_parquet(path: Path, file: Any) -> None:
+    """Raise DataError if a column is missing, or if the footer of the file announces more than the limits."""
+    if missing := [name for name in COLUMNS if name not in file.schema_arrow.names]:
+        raise DataError(f"trace={path}: has no column {missing[0]}; a trace needs {', '.join(COLUMNS)}")
+    about = file.metadata
+    num_bytes = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    if about.num_rows > MAX_ROWS or num_bytes > MAX_BYTES:
+        raise DataError(
+            f"trace={path}: announces {about.num_rows:,} rows in {num_bytes:,} bytes, the limits are {MAX_ROWS:,} rows "
+            f"and {MAX_BYTES:,} bytes"
+        )
 
 
 def _write_parquet(path: Path, draft: Path, rows: Iterable[tuple[int, float, float]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.bounded_reading import read_npz
 from fedlatest.errors import DataError, FedlatestError
 from fedlatest.files import acquire_lock, release_lock, write_atomically
 from fedlatest.paths import cache_folder
@@ -85,8 +86,8 @@ def unpack_strings(content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int32
 def _load(path: Path, key: str) -> Arrays | None:
     """Return the arrays, or None if the file does not exist, is damaged or was written for another key."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}  # raises if a CRC does not match
+        # Entries are not compressed, so that they are no larger than their file. Raises if a CRC does not match.
+        arrays = read_npz(path, limit=path.stat().st_size)
     except Exception:  # a damaged file can cause many kinds of errors; in all cases the entry is recomputed
         return None
     return arrays if arrays.pop(KEY, np.zeros(0)).tobytes() == key.encode() else None

@@ -1,14 +1,15 @@
 """CIFAR-10, read from the files of its binary version in a folder or downloaded with a checksum."""
 
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, limited_gzip
+from fedlatest.data.download import LimitedDownloader
 from fedlatest.data.features import pixels
 from fedlatest.data.federation import Samples
 from fedlatest.errors import DataError
@@ -24,6 +25,9 @@ MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # published beside the archive
 CHANNELS, SIDE, NUM_CLASSES = 3, 32, 10
 NUM_PIXELS = CHANNELS * SIDE * SIDE
 RECORD = 1 + NUM_PIXELS  # bytes: the label, then the red, green and blue planes, each row by row
+MAX_FILE_BYTES = 10_000 * RECORD  # of a file in the archive
+MAX_ARCHIVE_BYTES = 2 * len(FILES) * MAX_FILE_BYTES  # decompressed
+ARCHIVE_ERRORS = (*DECOMPRESSION_ERRORS, tarfile.TarError, ValueError, RecursionError)
 
 ReadFile = Callable[[str], bytes]  # the content of one of FILES
 
@@ -95,25 +99,35 @@ def _open_archive(archive: Path) -> Iterator[tuple[Path, ReadFile]]:
 
     def read(name: str) -> bytes:
         try:
-            member = contents.extractfile(f"{INNER_FOLDER}/{name}")
-            if member is not None:  # otherwise it is a folder or another kind of entry
-                return member.read()
-        except (KeyError, OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            member = contents.getmember(f"{INNER_FOLDER}/{name}")
+            file = contents.extractfile(member) if member.isreg() and member.size <= MAX_FILE_BYTES else None
+            if file is not None:
+                return file.read()
+        except (KeyError, *ARCHIVE_ERRORS) as error:
             raise DataError(f"{archive}: {name} cannot be read; delete the archive ({error})") from error
+        if member.isreg():
+            raise DataError(
+                f"{archive}: {name} announces {member.size} bytes, expected at most {MAX_FILE_BYTES}; delete the "
+                "archive"
+            )
         raise DataError(f"{archive}: {name} is not a file; delete the archive")
 
-    try:
-        with tarfile.open(archive, "r:gz") as contents:
-            yield archive, read
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise DataError(f"{archive}: cannot be read; delete it to download it again ({error})") from error
+    with ExitStack() as stack:
+        try:
+            raw = stack.enter_context(archive.open("rb"))
+            unpacked = limited_gzip(raw, limit=MAX_ARCHIVE_BYTES)
+            contents = stack.enter_context(tarfile.open(fileobj=unpacked, mode="r:"))
+        except ARCHIVE_ERRORS as error:
+            raise DataError(f"{archive}: cannot be read; delete it to download it again ({error})") from error
+        yield archive, read
 
 
 def _download() -> Path:
     import pooch
 
     try:
-        return Path(pooch.retrieve(URL, f"md5:{MD5}", fname=ARCHIVE, path=cache_folder() / "cifar10"))
+        cache, download = cache_folder() / "cifar10", LimitedDownloader()
+        return Path(pooch.retrieve(URL, f"md5:{MD5}", fname=ARCHIVE, path=cache, downloader=download))
     except (OSError, ValueError) as error:  # no network, or a wrong checksum
         raise DataError(
             f"CIFAR-10 was not found and {ARCHIVE} could not be downloaded ({type(error).__name__}). Put {FILES[0]} .. "

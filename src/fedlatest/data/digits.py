@@ -1,15 +1,17 @@
 """The handwritten digits included in scikit-learn: 1797 images of 8 x 8 pixels, without a download."""
 
-import gzip
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, open_lines
 from fedlatest.data.federation import Samples
+from fedlatest.errors import DataError
 
 TEST_SHARE = 0.2
+MAX_BYTES = 2**24  # that come out of the file, which has 0.5 * 10^6
 
 
 def load_digits() -> Samples:
@@ -35,6 +37,9 @@ def _read_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
         images, labels = load_with_sklearn(return_X_y=True)
         return images, labels
-    with gzip.open(file, "rt") as text:
-        table = np.loadtxt(text, delimiter=",")
+    try:
+        with open_lines(file, encoding="ascii", limit=MAX_BYTES) as lines:
+            table = np.loadtxt(lines, delimiter=",")
+    except (*DECOMPRESSION_ERRORS, ValueError) as error:
+        raise DataError(f"{file}: cannot be read; install scikit-learn again ({error})") from error
     return table[:, :-1], table[:, -1].astype(np.int64)

@@ -3,13 +3,16 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO
 
+from fedlatest.bounded_reading import TooLargeError
 from fedlatest.data.cache import HashedFile, hash_file, write_shared
 from fedlatest.data.progress import BytesCallback
 from fedlatest.errors import DataError, FedlatestError
 from fedlatest.paths import CACHE, DATA
 
 CHUNK = 2**18  # bytes
+MAX_DOWNLOAD = 2**32  # bytes; the largest file, of GloVe vectors, has 1.5 * 10^9
 
 Check = Callable[[Path], None]  # raises a DataError if the content of a file is not the expected one
 
@@ -53,6 +56,21 @@ def fetch(
     return HashedFile(path, file.checksum)
 
 
+class LimitedDownloader:
+    """Downloads at most MAX_DOWNLOAD bytes to a file; can be given to `pooch.retrieve`."""
+
+    def __init__(self, on_progress: BytesCallback | None = None) -> None:
+        self.on_progress = on_progress
+
+    def __call__(self, url: str, path: str, pooch: Any = None) -> None:
+        """Write the file at a URL to `path`; raise TooLargeError, an OSError, when it proves to be larger."""
+        from pooch import HTTPDownloader
+
+        progress = _PoochProgress(self.on_progress) if self.on_progress else False
+        with Path(path).open("wb") as file:
+            HTTPDownloader(progressbar=progress, chunk_size=CHUNK)(url, _LimitedFile(file), pooch)
+
+
 def _verify_existing(file: HashedFile, pin: Path, pinned: str | None, check: Check) -> HashedFile:
     """Compare a file in the folder with its pin; if it has none, check and pin it."""
     if pinned is None:
@@ -83,11 +101,8 @@ def _verify_download(file: HashedFile, url: str, pin: Path, pinned: str | None, 
 
 
 def _download(url: str, path: Path, on_progress: BytesCallback | None, also_needed: str) -> None:
-    import pooch
-
-    download = pooch.HTTPDownloader(progressbar=_PoochProgress(on_progress) if on_progress else False, chunk_size=CHUNK)
     try:
-        download(url, str(path), None)
+        LimitedDownloader(on_progress)(url, str(path))
     except (OSError, ValueError) as error:  # no network, HTTP errors, a broken connection
         raise DataError(
             f"{path.name} was not found and could not be downloaded from {url} ({type(error).__name__}: {error}). "
@@ -124,6 +139,22 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
 
 def _write_error(path: Path, error: Exception) -> DataError:
     return DataError(f"{path}: cannot be written ({error}); choose another folder with {CACHE}")
+
+
+class _LimitedFile:
+    """A file of which at most MAX_DOWNLOAD bytes are written, counted after decoding what the server compressed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.written = file, 0
+
+    def write(self, content: bytes) -> None:
+        self.written += len(content)
+        if self.written > MAX_DOWNLOAD:
+            raise TooLargeError(f"the server sends more than {MAX_DOWNLOAD:,} bytes")
+        self.file.write(content)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 class _PoochProgress:

@@ -1,13 +1,13 @@
 """MNIST, read from IDX files in a folder or downloaded with checksums."""
 
-import gzip
 import math
-import zlib
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, GZIP_MAGIC, LimitedReader, limited_gzip
+from fedlatest.data.download import LimitedDownloader
 from fedlatest.data.features import pixels
 from fedlatest.data.federation import Samples
 from fedlatest.errors import DataError
@@ -20,6 +20,7 @@ FILES = {  # MD5 checksums of the original files
     "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
 UNSIGNED_BYTE = 0x08  # type code of IDX files
+MAX_IDX_BYTES = 2**30  # in one array; the largest published one, of EMNIST, has 0.64 * 10^9
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -88,7 +89,8 @@ def _fetch(name: str, md5: str, cache: Path) -> str:
     problem: Exception | None = None
     for mirror in MIRRORS:
         try:
-            return str(pooch.retrieve(mirror + name, f"md5:{md5}", fname=name, path=cache))
+            url, download = mirror + name, LimitedDownloader()
+            return str(pooch.retrieve(url, f"md5:{md5}", fname=name, path=cache, downloader=download))
         except (OSError, ValueError) as error:  # no network, or a wrong checksum
             problem = error
     raise DataError(
@@ -98,29 +100,45 @@ def _fetch(name: str, md5: str, cache: Path) -> str:
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    """Return the array in an IDX file of unsigned bytes.
+    """Return the array in an IDX file of unsigned bytes, plain or gzipped.
+
+    At most one byte more than the header announces is read.
 
     Raises:
-        DataError: The file cannot be read, has another format, or its length does not match its header.
+        DataError: The file cannot be read, has another format, announces more than MAX_IDX_BYTES, or its length does
+            not match its header.
     """
-    content = _read(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:
-        raise DataError(f"{path}: not an IDX file of unsigned bytes (its first bytes are {content[:4].hex(' ')})")
-    num_axes = content[3]
-    header = 4 + 4 * num_axes
-    sizes = content[4:header]
-    shape = tuple(int(size) for size in np.frombuffer(sizes[: len(sizes) // 4 * 4], ">u4"))
-    if len(shape) != num_axes or len(content) - header != math.prod(shape):
-        raise DataError(
-            f"{path}: damaged: its header announces {' x '.join(map(str, shape)) or 'more'} bytes, "
-            f"but {max(0, len(content) - header)} follow; download the file again"
-        )
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-
-
-def _read(path: Path) -> bytes:
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (OSError, EOFError, zlib.error) as error:
+        with path.open("rb") as raw:
+            is_gzipped = raw.read(2) == GZIP_MAGIC
+            raw.seek(0)
+            limit = MAX_IDX_BYTES + 2**11  # an array, its header, and the byte after them
+            return _parse_idx(limited_gzip(raw, limit=limit) if is_gzipped else LimitedReader(raw, limit=limit), path)
+    except DECOMPRESSION_ERRORS as error:
         raise DataError(f"{path}: cannot be read; it is missing, truncated or corrupt ({error})") from error
+
+
+def _parse_idx(file: LimitedReader, path: Path) -> npt.NDArray[np.uint8]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] != UNSIGNED_BYTE:
+        raise DataError(f"{path}: not an IDX file of unsigned bytes (its first bytes are {magic.hex(' ')})")
+    sizes = file.read(4 * magic[3])
+    if len(sizes) < 4 * magic[3]:
+        raise DataError(f"{path}: damaged: its header ends after {4 + len(sizes)} bytes; download the file again")
+    shape = tuple(np.frombuffer(sizes, ">u4").tolist())
+    announced = math.prod(shape)
+    text = " x ".join(map(str, shape))
+    if announced > MAX_IDX_BYTES:
+        raise DataError(
+            f"{path}: its header announces {text} bytes, the limit is {MAX_IDX_BYTES}; is it an MNIST file?"
+        )
+    content = file.read_up_to(announced + 1)
+    if len(content) != announced:
+        found = "more" if len(content) > announced else len(content)
+        raise DataError(
+            f"{path}: damaged: its header announces {text} bytes, but {found} follow; download the file again"
+        )
+    try:
+        return np.frombuffer(content, np.uint8).reshape(shape)
+    except ValueError as error:  # more axes than NumPy supports
+        raise DataError(f"{path}: its header announces {magic[3]} axes, which cannot be read ({error})") from error

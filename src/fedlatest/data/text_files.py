@@ -1,22 +1,27 @@
 """Reading text files that are plain, gzipped, or members of a zip archive."""
 
-import gzip
 import io
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, limited_gzip, limited_lines, limited_member
 from fedlatest.data.progress import BytesCallback
 from fedlatest.errors import DataError
 
 LINES_PER_REPORT = 20_000
+MAX_BYTES = 2**32  # that come out of a compressed file; the largest of GloVe's Twitter vectors have 2.1 * 10^9
 
 
 def read_lines(
-    path: Path, *, encoding: str, member: str = "", on_progress: BytesCallback | None = None
+    path: Path,
+    *,
+    encoding: str,
+    member: str = "",
+    limit: int = MAX_BYTES,
+    on_progress: BytesCallback | None = None,
 ) -> Iterator[str]:
     """Yield the lines of a text file, including their line endings, without loading the whole file.
 
@@ -24,56 +29,50 @@ def read_lines(
         path: A plain, .gz or .zip file.
         encoding: Encoding of the text.
         member: In a .zip file, the largest member whose name ends with this is read.
+        limit: The largest number of bytes that may come out of a compressed file.
         on_progress: Called with the number of bytes read and the total.
 
     Raises:
-        DataError: The file cannot be read or decoded.
+        DataError: The file cannot be read or decoded, is larger than the limit, or has a line of more than MAX_LINE
+            characters.
     """
     try:
         with (
-            _open(path, member) as (file, size, position),
+            _open(path, member, limit) as (file, size, position),
             io.TextIOWrapper(file, encoding=encoding, newline="") as text,
         ):
-            for number, line in enumerate(text, 1):
+            for number, line in enumerate(limited_lines(text), 1):
                 yield line
                 if on_progress and number % LINES_PER_REPORT == 0:
                     on_progress(position(), size)
         if on_progress:
             on_progress(size, size)
-    except (OSError, EOFError, UnicodeDecodeError, zipfile.BadZipFile, zlib.error) as error:
+    except (*DECOMPRESSION_ERRORS, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
 
 
 class _OpenFile(NamedTuple):
     """A binary file with its size and current position; for a .gz file both count compressed bytes."""
 
-    file: IO[bytes] | gzip.GzipFile
+    file: IO[bytes]
     size: int
     position: Callable[[], int]
 
 
 @contextmanager
-def _open(path: Path, member: str) -> Iterator[_OpenFile]:
+def _open(path: Path, member: str, limit: int) -> Iterator[_OpenFile]:
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             info = _find_member(archive, path, member)
-            with _open_member(archive, info, path) as file:
-                yield _OpenFile(file, info.file_size, file.tell)
+            with limited_member(archive, info, limit=limit) as file:
+                yield _OpenFile(io.BufferedReader(file), info.file_size, file.tell)
         return
     with path.open("rb") as raw:
         size = path.stat().st_size
         if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=raw) as file:
-                yield _OpenFile(file, size, raw.tell)
+            yield _OpenFile(io.BufferedReader(limited_gzip(raw, limit=limit)), size, raw.tell)
         else:
             yield _OpenFile(raw, size, raw.tell)
-
-
-def _open_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> IO[bytes]:
-    try:
-        return archive.open(info)
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unsupported compression method
-        raise DataError(f"{path}: {info.filename} cannot be unpacked ({error})") from error
 
 
 def _find_member(archive: zipfile.ZipFile, path: Path, ending: str) -> zipfile.ZipInfo:

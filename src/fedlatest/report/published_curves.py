@@ -1,18 +1,18 @@
 """Published training histories, read from CSV to be drawn and compared with runs."""
 
 import csv
-import gzip
 import math
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, open_lines
 from fedlatest.errors import DataError
 
 COLUMNS = ("algorithm", "setting", "round", "train_loss", "test_accuracy")
+MAX_BYTES = 2**28  # that come out of a gzipped file
 
 
 class PublishedCurve(NamedTuple):
@@ -29,19 +29,17 @@ def read_published(path: Path) -> dict[tuple[str, str], PublishedCurve]:
     Raises:
         DataError: If the file cannot be read, lacks a column or contains a number that is not finite.
     """
+    curves: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            reader = csv.DictReader(file)
+        with open_lines(path, encoding="utf-8", limit=MAX_BYTES) as lines:
+            reader = csv.DictReader(lines)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            rows = [] if missing else list(reader)
-        points = [_parse_point(row) for row in rows]
-    except (OSError, EOFError, ValueError, TypeError, csv.Error, zlib.error) as error:
+            for row in () if missing else reader:
+                curves.setdefault((row["algorithm"], row["setting"]), []).append(_parse_point(row))
+    except (*DECOMPRESSION_ERRORS, ValueError, TypeError, csv.Error) as error:
         raise DataError(f"published={path}: cannot be read ({error})") from error
     if missing:
         raise DataError(f"published={path}: lacks the column {missing[0]}")
-    curves: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
-    for row, point in zip(rows, points, strict=True):
-        curves.setdefault((row["algorithm"], row["setting"]), []).append(point)
     return {key: PublishedCurve(*map(np.array, zip(*sorted(own), strict=True))) for key, own in curves.items()}
 
 

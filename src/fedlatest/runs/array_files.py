@@ -2,8 +2,6 @@
 
 import json
 import sys
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +10,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, read_npz
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_atomically
 
+MAX_NPZ_BYTES = 2**31  # that come out of all arrays of a compressed file
 SAFETENSORS_TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
@@ -150,11 +150,11 @@ def load_npz(
         defaults: Arrays to use for names that the file does not contain.
 
     Raises:
-        RunFolderError: If the file cannot be read, or lacks an array that has no default.
+        RunFolderError: If the file cannot be read, is larger than MAX_NPZ_BYTES, or lacks an array that has no default.
     """
     optional = defaults or {}
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            return [optional[name] if name in optional and name not in content else content[name] for name in names]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        content = {**optional, **read_npz(path, limit=MAX_NPZ_BYTES, names=names)}
+        return [content[name] for name in names]
+    except (*DECOMPRESSION_ERRORS, ValueError, KeyError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error

@@ -16,6 +16,7 @@ from fedlatest.data.text_files import read_lines
 from fedlatest.errors import DataError
 
 NAME, URL = "<name>", "<url>"  # tokens; no vocabulary contains them, because words consist of letters
+MAX_TWEETS_BYTES = 2**30  # that come out of a compressed file; the original has 0.24 * 10^9
 COLUMNS = 6  # sentiment, id, date, query, account, text
 SENTIMENTS = {"0": False, "4": True}
 MAX_MALFORMED = 0.01  # share of the rows
@@ -56,7 +57,7 @@ def read_tweets(path: Path, *, on_progress: BytesCallback | None = None) -> Twee
         DataError: The file cannot be read, contains no tweet, or more than 1% of its rows are malformed.
     """
     reader = _RowReader()
-    lines = read_lines(path, encoding="latin-1", member=".csv", on_progress=on_progress)
+    lines = read_lines(path, encoding="latin-1", member=".csv", limit=MAX_TWEETS_BYTES, on_progress=on_progress)
     try:
         texts = encode(reader.texts(csv.reader(lines)))
     except csv.Error as error:
