@@ -93,7 +93,7 @@ def nginx_program() -> str:
 # - The allow-list is compared with the raw request line: a path that nginx would normalise to an allowed one (//, %2f,
 #   ..) is refused, and so is a query string. `map` ignores the case of strings, but not of regular expressions (`~`).
 #   The locations repeat the path in `proxy_pass`, so that the SuperLink receives it as it is written here.
-# - Refused requests get 404: for Flower's nodes 401 means "stop" and 403 means "the run has ended". The limits give 503,
+# - Refused requests get 404: for nodes, 401 means "stop" and 403 means "the run has ended". The limits give 503,
 #   after which nodes try again. Refused requests are not logged, so that strangers cannot fill the disk with them.
 # - A request is never sent twice, and connections to the SuperLink are not reused: a request that meets a connection
 #   that is just being closed would be lost.
