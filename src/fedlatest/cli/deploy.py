@@ -134,7 +134,7 @@ def proxy(
     systemd: Annotated[bool, typer.Option("--systemd", help="Also write a systemd unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the files of an earlier call.")] = False,
 ) -> None:
-    """Write the configuration of an nginx that lets only nodes reach the SuperLink, and print what to run."""
+    """Write the configuration of an nginx that passes only nodes to the SuperLink, and print what to run next."""
     from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()

@@ -1,4 +1,4 @@
-"""A reverse proxy (nginx) in front of a SuperLink, which passes only the requests of registered nodes.
+"""A reverse proxy (nginx) in front of a SuperLink, which passes only the requests of nodes.
 
 Flower serves nodes, operators and its own processes on one port, and checks only the keys of nodes. So the SuperLink
 listens on loopback, where operators use it, and nginx listens for nodes. It passes a request only if its raw request

@@ -105,7 +105,7 @@ $mark, which explains the settings in its source and in docs/deploy.md.
 ${user}worker_processes auto;
 worker_rlimit_nofile 8192;
 pid nginx.pid;
-error_log error.log warn;
+error_log error.log error;
 
 events {
     worker_connections 4096;
