@@ -1,4 +1,4 @@
-# Everything a developer does: make demo | test | test-slow | test-chaos | lint | bench | clean
+# Everything a developer does: make demo | test | test-slow | test-chaos | test-flower | lint | bench | clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,10 @@ READY := $(VENV)/.ready
 QUICK_COMPILATION := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
 	--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
 
-.PHONY: demo test test-slow test-chaos lint bench clean
+FLOWER_VERSIONS := 1.41.0 1.42.0  # supported; the range in pyproject.toml must contain exactly these minor versions
+FLOWER_MARKS := $(if $(SLOW),not chaos,not slow and not chaos)
+
+.PHONY: demo test test-slow test-chaos test-flower lint bench clean
 
 demo: $(READY)
 	$(BIN)/fedlatest run quickstart --force
@@ -20,6 +23,12 @@ test-slow: $(READY)
 test-chaos: $(READY)
 	$(BIN)/pytest -m chaos tests
 
+test-flower: $(FLOWER_VERSIONS:%=test-flower-%)  # SLOW=1 adds the slow tests; test-flower-VERSION tests one version
+
+test-flower-%: .venv-flower/%/.ready
+	.venv-flower/$*/bin/pip check || echo "flwr $*: tested with these requirements unmet"
+	.venv-flower/$*/bin/pytest -n 2 --dist worksteal -m "$(FLOWER_MARKS)" tests/flower tests/ledger tests/deployment
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,11 +40,16 @@ bench: $(READY)  # about ten minutes; benchmarks/README.md lists the longer ones
 	$(BIN)/python -m benchmarks.peers
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("fedlatest needs Python 3.11 or newer; try make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+.PRECIOUS: .venv-flower/%/.ready
+.venv-flower/%/.ready: pyproject.toml constraints.txt .ci/flower-environment
+	PYTHON=$(PYTHON) .ci/flower-environment $* .venv-flower/$*
 	touch $@

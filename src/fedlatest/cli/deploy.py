@@ -1,4 +1,4 @@
-"""`deploy`: write an app, run a federation on this machine, create certificates and keys, and leave a job."""
+"""`deploy`: write an app, run a federation on this machine, certificates and keys, a proxy, and leaving a job."""
 
 import signal
 from collections.abc import Iterator
@@ -110,6 +110,50 @@ def keys(
     for name in names:
         out.print(f"node: {secrets.node_key(name)}, {secrets.node_public_key(name)}", soft_wrap=True)
     out.print("a node needs only ca.crt and its own private key", soft_wrap=True)
+
+
+@deploy.command()
+def proxy(
+    folder: Annotated[Path, typer.Argument(help="A new folder for nginx's configuration.")],
+    secrets: Annotated[Path, typer.Option(help="Folder that `fedlatest deploy keys` wrote.")] = Path("secrets"),
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            help="A name or address by which nodes reach the proxy; may be repeated. [default: all in the certificate]",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port for nodes.")] = 8443,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(help="An address of this machine to listen on; may be repeated. [default: 0.0.0.0]"),
+    ] = None,
+    superlink: Annotated[str, typer.Option(help="Address of the SuperLink, on loopback.")] = "127.0.0.1:8000",
+    max_upload_mib: Annotated[int, typer.Option(help="Largest request in MiB.")] = 16,
+    max_connections: Annotated[int, typer.Option(help="Largest number of connections from one address.")] = 256,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Also write a systemd unit.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the files of an earlier call.")] = False,
+) -> None:
+    """Write the configuration of an nginx that passes only nodes to the SuperLink, and print what to run next."""
+    from fedlatest.deployment.flwr_cli import require_flower
+
+    require_flower()
+    from fedlatest.deployment.proxy import parse_address, write_proxy
+    from fedlatest.deployment.proxy_config import CONFIG, UNIT, is_root, next_steps
+    from fedlatest.deployment.secrets import Secrets
+
+    written = write_proxy(
+        folder, secrets=Secrets(secrets), hosts=hosts or [], listen=listen or ["0.0.0.0"], port=port,
+        superlink=parse_address(superlink), max_upload_mib=max_upload_mib,
+        max_connections=max_connections, systemd=systemd, force=force,
+    )  # fmt: skip
+    out.print(f"wrote {written.folder / CONFIG}", soft_wrap=True)
+    if systemd:
+        out.print(f"wrote {written.folder / UNIT}, to run the proxy under systemd", soft_wrap=True)
+    for purpose, command in next_steps(written):
+        out.print(f"{purpose}:\n    {command}", soft_wrap=True, markup=False)
+    if is_root():
+        err.print("warning: written as root, so nginx's workers run as root; prefer an ordinary user", soft_wrap=True)
 
 
 @contextmanager
