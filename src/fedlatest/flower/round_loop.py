@@ -179,20 +179,22 @@ class RoundLoop:
 
     def _poll_nodes(self) -> None:
         """Update which nodes are online, send a "hello" to new ones, and handle the replies that have arrived."""
-        now, round = self.clock(), self.ledger.round
-        self.messages.send(
-            [
-                (
-                    OutstandingMessage("hello", node, client, round, now),
-                    instruction_records(self.ledger.instruction(client, "hello")),
-                )
-                for node, client in self.messages.refresh_nodes()
-            ]
-        )
-        for replies in self.messages.receive():
-            with self._measuring_own_time(), self.ledger.batch():
-                while replies:  # each is released before the next one is handled, because it may be large
-                    self._handle_reply(*replies.pop(0))
+        with self._measuring_own_time():
+            now, round = self.clock(), self.ledger.round
+            self.messages.send(
+                [
+                    (
+                        OutstandingMessage("hello", node, client, round, now),
+                        instruction_records(self.ledger.instruction(client, "hello")),
+                    )
+                    for node, client in self.messages.refresh_nodes()
+                ]
+            )
+            for replies in self.messages.receive():
+                replies.reverse()
+                with self.events.batch(), self.ledger.batch():
+                    while replies:  # each is released before the next one is handled, because it may be large
+                        self._handle_reply(*replies.pop())
         for message in self.messages.drop_expired():
             name = self._display_name(message.client) or f"node {message.node}"
             log.info("fedlatest: %s did not reply in time", name)

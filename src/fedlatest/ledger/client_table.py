@@ -13,6 +13,16 @@ NEVER = -1  # last_round of a client that has not trained yet
 MAX_BACKOFF = 8  # rounds
 
 
+_COLUMNS = (
+    *("number", "client", "name", "member", "weight", "seen", "last_round", "misses", "losses", "rest_until"),
+    *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
+)
+_UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
+    f"INSERT INTO clients ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' for _ in _COLUMNS)}) "
+    f"ON CONFLICT (number) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[2:])}"
+)
+
+
 class ClientRow(NamedTuple):
     """A client of the job, as the ledger records it."""
 
@@ -174,7 +184,7 @@ class ClientTable:
         if not self._changed:
             return
         self._database.execute_many(
-            "INSERT OR REPLACE INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            _UPSERT,
             [self._values(self._rows[client]) for client in sorted(self._changed)],
         )
         self._changed = set()

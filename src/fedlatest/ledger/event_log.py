@@ -4,7 +4,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,22 +13,36 @@ MAX_BYTES = 16 * 2**20  # of a log that is rotated
 NUM_ROTATED = 4  # older files that are kept
 
 
-def append_event(path: Path, event: str, *, rotate: bool = False, **facts: Any) -> None:
+def append_event(path: Path, event: str, **facts: Any) -> None:
     """Append an event with the current time to an event log, in one write.
 
     Args:
         path: the log; only the current user may read it.
         event: name of the event.
-        rotate: rename a log of more than `MAX_BYTES` to NAME.1.jsonl first, and so on up to `NUM_ROTATED`.
         facts: further entries. Numbers that are not finite become null.
     """
+    append_lines(path, [event_line(event, **facts)])
+
+
+def event_line(event: str, **facts: Any) -> str:
+    """Return the line of an event with the current time."""
     stamp = {"time": round(time.time(), 3), "event": event}
-    line = json.dumps(_finite({**stamp, **facts, **stamp}), allow_nan=False)  # facts cannot replace the stamp
+    return json.dumps(_finite({**stamp, **facts, **stamp}), allow_nan=False)  # facts cannot replace the stamp
+
+
+def append_lines(path: Path, lines: Sequence[str], *, rotate: bool = False) -> None:
+    """Append lines to an event log in one write.
+
+    Args:
+        path: the log; only the current user may read it.
+        lines: lines of `event_line`.
+        rotate: rename a log of more than `MAX_BYTES` to NAME.1.jsonl first, and so on up to `NUM_ROTATED`.
+    """
     if rotate and path.exists() and path.stat().st_size > MAX_BYTES:
         _rotate(path)
     with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600), "a+b") as file:
         is_torn = file.seek(0, os.SEEK_END) > 0 and _last_byte(file) != b"\n"  # a crash truncated the last line
-        file.write(f"{chr(10) if is_torn else ''}{line}\n".encode())
+        file.write("\n".join([*([""] if is_torn else []), *lines, ""]).encode())
 
 
 class EventReader:

@@ -44,7 +44,7 @@ from fedlatest.ledger.checks import (
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, create_job, read_job
-from fedlatest.ledger.fixed_point import SUM_DTYPE, FixedPoint, FixedPointSum
+from fedlatest.ledger.fixed_point import SUM_DTYPE, FixedPoint, FixedPointSum, from_fixed_point
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
@@ -136,6 +136,18 @@ class RoundSums:
     def trained_delta(self) -> FixedPointSum:
         """The part of `delta` that comes from clients that trained, not from those that left."""
         return self.delta if self.untrained_delta is None else self.delta - self.untrained_delta
+
+    def total_in(self, unit: float) -> npt.NDArray[np.float32]:
+        """Return `total * unit` in single precision."""
+        if self.old_total is None:
+            return np.zeros(self.size, np.float32)
+        return from_fixed_point(self.old_total, unit, plus=self.delta_or_none)
+
+    def trained_delta_in(self, unit: float) -> npt.NDArray[np.float32]:
+        """Return `trained_delta * unit` in single precision."""
+        if self.delta_or_none is None:
+            return np.zeros(self.size, np.float32)
+        return from_fixed_point(self.delta_or_none, unit, minus=self.untrained_delta)
 
     def _or_zero(self, numbers: FixedPointSum | None) -> FixedPointSum:
         return np.zeros(self.size, SUM_DTYPE) if numbers is None else numbers
