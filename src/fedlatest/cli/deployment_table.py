@@ -55,7 +55,8 @@ class ProgressTable:
         if event["event"] not in _PROBLEMS or (event["event"], event.get("client"), event.get("why")) in self._shown:
             return ""
         self._shown.add((event["event"], event.get("client"), event.get("why")))
-        return f"{event['event']}: {event.get('client', '')} {event.get('why', '')}"
+        about = " ".join(f"{event.get('client', '')} {event.get('why', '')}".split())  # a client's error may have lines
+        return f"{event['event']}: {about}"
 
     def _table(self, status: JobStatus) -> Group:
         table = Table("node", "state", "selected", box=None, header_style="bold", pad_edge=False)
