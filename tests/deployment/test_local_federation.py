@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -82,6 +83,22 @@ def unregistered_node(federation: LocalFederation, folder: Path) -> Node:
         "unregistered", folder, superlink=federation.superlink.address, port=free_ports(1)[0], secrets=secrets,
         log=folder / "log", config={},
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_all_files_of_a_federation_are_private(tmp_path: Path, mark: str) -> None:
+    """Including Flower's database, packed apps and configuration, logs, secrets, and what the apps write."""
+    before = os.umask(0o022)
+    try:
+        with LocalFederation(tmp_path / "fed", app=APP, num_nodes=1, tls=True) as federation:
+            supervise(federation, {"rounds": 1})
+            found = {path: stat.S_IMODE(path.lstat().st_mode) for path in (tmp_path / "fed").rglob("*")}
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "fed").stat().st_mode) == 0o700
+    assert {path: oct(mode) for path, mode in found.items() if mode & 0o077} == {}
+    names = {path.name for path in found}
+    assert {"link.db", "link.db-wal", "superlink.log", "run1.toml", "node.toml", "count", "state.json"} <= names
 
 
 @pytest.mark.slow

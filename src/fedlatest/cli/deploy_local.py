@@ -14,6 +14,7 @@ from fedlatest.cli.deployment_table import ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
 from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
 from fedlatest.deployment.local_federation import LocalFederation
+from fedlatest.deployment.private_files import private_umask
 from fedlatest.deployment.scaffold import TEMPLATE, app_config, write_app
 from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import ConfigError
@@ -54,7 +55,8 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
         seed=request.seed,
     )  # fmt: skip
     faults = FaultInjector(plan)
-    with open_folder(request.folder, _manifest(request, config, described), resume=resume, force=force):
+    manifest = _manifest(request, config, described)
+    with private_umask(), open_folder(request.folder, manifest, resume=resume, force=force):
         if request.app is None and not app.exists():
             write_app(app)
         with ProgressTable(federation, rounds) as table, federation:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedlatest.deployment import private_files
 from fedlatest.deployment.process import run_command, tail
 from fedlatest.errors import DeploymentError, MissingExtraError
 
@@ -58,9 +59,9 @@ def write_connection(home: Path, *, address: str, root_certificates: Path | None
         root_certificates: The certificate of the CA; None for a connection without TLS.
     """
     trust = {"insecure": True} if root_certificates is None else {"root-certificates": str(root_certificates)}
-    home.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(home)
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n{toml({"address": address, **trust})}'
-    (home / "config.toml").write_text(text, encoding="utf-8")
+    private_files.write(home / "config.toml", text)
 
 
 def flwr(*arguments: str, home: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fedlatest.deployment import private_files
 from fedlatest.deployment.node import Node, NodeState
 from fedlatest.deployment.process import free_ports, stop_all
 from fedlatest.deployment.secrets import Secrets, make_secrets
@@ -41,7 +42,9 @@ class LocalFederation:
         self._last_states: dict[str, NodeState] = {}
 
     def __enter__(self) -> Self:
-        self.job.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.job, self.logs, self.folder / "nodes"):
+            private_files.make_folder(folder)
+        private_files.open_to_append(self.log).close()
         self.secrets = self._make_secrets() if self._tls else None
         link_port, *ports = free_ports(1 + len(self.names))
         self.superlink = SuperLink(

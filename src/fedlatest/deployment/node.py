@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from fedlatest.deployment import private_files
 from fedlatest.deployment.flwr_cli import environment, program, toml
 from fedlatest.deployment.process import HOST, Process, tail
 from fedlatest.deployment.secrets import Secrets
@@ -50,9 +51,10 @@ class Node:
         self._not_before = 0.0
         self._state_when_down: NodeState = "offline"
         state = folder / "state"
-        state.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(folder)
+        private_files.make_folder(state)
         self._config = folder / "node.toml"
-        self._config.write_text(toml({**config, "name": name, "state-dir": str(state)}), encoding="utf-8")
+        private_files.write(self._config, toml({**config, "name": name, "state-dir": str(state)}))
 
     @property
     def alive(self) -> bool:

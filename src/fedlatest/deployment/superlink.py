@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedlatest.deployment import private_files
 from fedlatest.deployment.flwr_cli import CONNECTION, environment, flwr, program, toml, write_connection
 from fedlatest.deployment.process import HOST, Process, is_listening, tail
 from fedlatest.deployment.secrets import Secrets
@@ -102,7 +103,7 @@ class SuperLink:
                     flwr("stop", row["run-id"], CONNECTION, home=self.home)
 
     def _start(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(self._folder)
         write_connection(self.home, address=self.address, root_certificates=self._secrets.ca if self._secrets else None)
         self.process = Process(self._command(), log=self._log, environment=environment(self.home))
         self._ready, self._started_at = False, time.monotonic()
@@ -138,9 +139,10 @@ class Run:
     def __init__(self, superlink: SuperLink, app: Path, *, config: Mapping[str, Any], log: Path) -> None:
         self.log = log
         self._superlink = superlink
-        log.parent.mkdir(parents=True, exist_ok=True)
+        if not log.parent.is_dir():
+            private_files.make_folder(log.parent)
         values = log.with_suffix(".toml")  # a file, because values may have quotes and spaces
-        values.write_text(toml(config), encoding="utf-8")
+        private_files.write(values, toml(config))
         command = [program("flwr"), "run", str(app), CONNECTION, "-c", str(values), "--stream"]
         self.process = Process(command, log=log, environment=environment(superlink.home))
 
