@@ -2,19 +2,22 @@
 
 import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedlatest.deployment import private_files
-from fedlatest.deployment.process import run_command, tail
+from fedlatest.deployment.process import Process, run_command, tail
 from fedlatest.errors import DeploymentError, MissingExtraError
 
 CONNECTION = "fedlatest"  # the SuperLink's name in Flower's configuration
+_EXECUTOR = "flower-superexec"
 _COMMAND_TIMEOUT = 60.0
 
 
@@ -43,6 +46,35 @@ def environment(home: Path) -> dict[str, str]:
         "NO_PROXY": ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get("NO_PROXY", "")])),
         "no_proxy": ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get("no_proxy", "")])),
     }
+
+
+class ExecutorWatch:
+    """Finds out whether a node or a SuperLink has lost its executor, the process that starts its apps.
+
+    Flower does not start another one. An executor is lost if it was running and has been missing for `TIMEOUT` seconds.
+    """
+
+    TIMEOUT = 3.0
+
+    def __init__(self) -> None:
+        self._process: Process | None = None  # the one whose executor was last seen
+        self._missing_since = math.inf
+
+    def is_lost(self, process: Process, programs: Collection[str]) -> bool:
+        """Return whether the executor is lost; to be called often.
+
+        Args:
+            process: The process of the node or the SuperLink.
+            programs: The names of all programs that it has started and that are running.
+        """
+        if _EXECUTOR in programs:
+            self._process, self._missing_since = process, math.inf
+            return False
+        if process is not self._process:
+            return False
+        now = time.monotonic()
+        self._missing_since = min(self._missing_since, now)
+        return now >= self._missing_since + self.TIMEOUT
 
 
 def toml(values: Mapping[str, Any]) -> str:

@@ -102,6 +102,18 @@ class Process:
         with suppress(BrokenPipeError):
             self._guard.stdin.close()
 
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to the command and to everything it started, but not to the guard."""
+        for pid in process_guard.descendants(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def running_programs(processes: Sequence[Process]) -> list[dict[int, str]]:
+    """Return, for each process, the ids of its descendants and the names of their programs, without zombies."""
+    trees = process_guard.descendants_of([process.pid for process in processes])
+    return [{pid: name for pid in tree if (name := process_guard.program(pid))} for tree in trees]
+
 
 def stop_all(processes: Sequence[Process], *, timeout: float = STOP_TIMEOUT) -> None:
     """Stop processes in parallel and wait until they have ended."""
