@@ -89,7 +89,7 @@ def _line(event: Event, status: JobStatus) -> str:
         case "chaos":
             return _fault(event)
         case "restarted":
-            return f"{event['who']}: {event['why']}, and is started again"
+            return f"{event['who']}: {event['why']}; it is started again"
         case "job":
             return f"run {len(status.runs)} starts with round {event['round'] + 1}/{event['rounds']}"
         case "merged":
