@@ -79,6 +79,8 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str,
     config: dict[str, Any] = {"rounds": known["rounds"] if request.rounds is None else request.rounds}
     if "seed" in known:
         config["seed"] = request.seed
+    if "registered-only" in known and request.tls:
+        config["registered-only"] = True
     options: dict[str, Any] = {}
     for key, text in given.items():
         if key in keys:
