@@ -60,9 +60,8 @@ def _explaining_os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(
-            f"{folder}: cannot be used for a deployment ({error.strerror}); choose another --out"
-        ) from error
+        hint = "; choose another --out" if isinstance(error, PermissionError | NotADirectoryError) else ""
+        raise RunFolderError(f"{error.filename or folder}: {error.strerror}{hint}") from error
 
 
 def _take_lock(folder: Path, lock: Path) -> int | None:
