@@ -6,7 +6,9 @@ file.
 
 Arrays from `FILE_BYTES` on are files in the folder `ledger.arrays`, so that they are written once instead of twice (to
 the log and to the database). A file is complete and on disk before the transaction that names it is committed; it is
-never changed, and it is deleted after the commit of a transaction that no longer names it.
+never changed. The process that commits a transaction deletes the files that this transaction has replaced. Files of
+transactions that were not committed are deleted when a server opens the ledger, inside a transaction: no other process
+can be about to name them.
 """
 
 import json
@@ -65,6 +67,7 @@ class Database:
         self, connection: sqlite3.Connection, path: Path | None = None, *, on_close: Callable[[], object] = lambda: None
     ) -> None:
         self.connection, self.path, self._on_close = connection, path, on_close
+        self._replaced_files: list[str] = []  # in the current transaction
         self._folder = path.with_name(f"{path.stem}.arrays") if path is not None else None
 
     @classmethod
@@ -143,6 +146,7 @@ class Database:
             LedgerError: SQLite failed; the message has one line and says what to do.
         """
         self.execute("BEGIN IMMEDIATE")
+        self._replaced_files = []
         try:
             yield
             self._sync_folder()
@@ -151,7 +155,8 @@ class Database:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
-        self.delete_unused_files()
+        for name in self._replaced_files:
+            (self.files_folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -218,6 +223,8 @@ class Database:
 
     def delete_arrays(self, owner: str) -> None:
         """Delete the arrays stored under `owner`."""
+        files = self.rows("SELECT file FROM arrays WHERE owner = ? AND file IS NOT NULL", owner)
+        self._replaced_files += [file for (file,) in files]
         self.execute("DELETE FROM arrays WHERE owner = ?", owner)
 
     def inline_arrays(self, source: "Database") -> None:
@@ -232,7 +239,7 @@ class Database:
                     start += len(part)
 
     def delete_unused_files(self) -> None:
-        """Delete the files that no array names; call it after a commit, or as the only server that can write."""
+        """Delete the files that no array names; called inside `write`, so that no other process can write one."""
         if self._folder is None or not self._folder.is_dir():
             return
         used = {file for (file,) in self.rows("SELECT file FROM arrays WHERE file IS NOT NULL")}

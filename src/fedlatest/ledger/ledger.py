@@ -183,6 +183,7 @@ class Ledger:
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
             self.table = ClientTable(database)
             self._expelled = self._read_expelled()
+            database.delete_unused_files()
         self._opened = clock() - uptime
         self.epoch = Epoch(number, epoch_token)
         self.needs_resync = ""  # why a new epoch must start after the open round; empty if none must
