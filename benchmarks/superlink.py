@@ -34,7 +34,7 @@ from fedlatest.deployment.process import free_ports, running_programs, stop_all
 from fedlatest.deployment.scaffold import write_app
 from fedlatest.deployment.superlink import Run, SuperLink
 from fedlatest.deployment.template.digits.client_app import app as client_app
-from fedlatest.ledger.job_folder import read_events
+from fedlatest.ledger.event_log import read_events
 
 POLL_SECONDS = 3.0  # as in Flower
 NUM_PARTS = 20  # of the digits; several nodes share one
