@@ -203,18 +203,25 @@ class Ledger:
             LedgerError: the file is not a ledger, or belongs to a job with another configuration or model.
         """
         database = path if isinstance(path, Database) else Database.open(path)
-        if database.is_new:
-            create_job(database, config, layout, arrays())
-        _, stored_config, stored_layout = read_job(database)
-        for name, stored, given in (
-            ("config", stored_config.hash, config.hash),
-            ("model layout", stored_layout.hash, layout.hash),
-        ):
-            if stored != given:
-                raise LedgerError(
-                    f"the job was created with the {name} {stored}, the given one is {given}: use another job folder"
-                )
-        return cls(database, **options)
+        try:
+            if database.is_new:
+                create_job(database, config, layout, arrays())
+            database.check_structure()
+            _, stored_config, stored_layout = read_job(database)
+            for name, stored, given in (
+                ("config", stored_config.hash, config.hash),
+                ("model layout", stored_layout.hash, layout.hash),
+            ):
+                if stored != given:
+                    raise LedgerError(
+                        f"the job was created with the {name} {stored}, the given one is {given}: use another job "
+                        "folder"
+                    )
+            return cls(database, **options)
+        except BaseException:
+            if database is not path:
+                database.close()  # otherwise its lock would prevent a restore
+            raise
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -526,7 +533,7 @@ class Ledger:
                 yield
                 self.table.flush()
                 self.database.execute("UPDATE state SET uptime = ?", self.uptime)
-        except Exception:
+        except BaseException:
             with suppress(LedgerError):
                 self.table.reload()
             raise
