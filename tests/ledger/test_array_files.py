@@ -72,7 +72,7 @@ def test_server_that_was_paused_deletes_no_file_of_its_successor(
     """
     second = Database.open(tmp_path / "ledger.sqlite")
     second.connection.execute("PRAGMA busy_timeout = 1")
-    iterdir, refused = Path.iterdir, []
+    iterdir, refused = Path.iterdir, list[Any]()
 
     def pause(folder: Path) -> Any:
         files = list(iterdir(folder))
@@ -114,7 +114,7 @@ def test_transaction_without_arrays_does_not_list_the_files(job: Job, monkeypatc
 
 def test_audit_of_a_fast_server_is_repeated(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round is closed before the sum is read, ten times in a row: each time its file is gone."""
-    real, rounds = Database._read_file, []
+    real, rounds = Database._read_file, list[Any]()
 
     def read_file(database: Database, name: str, flat: Any) -> None:
         if database is not job.database and len(rounds) < 10:
@@ -144,9 +144,14 @@ def test_interrupted_transaction_leaves_the_clients_as_they_were() -> None:
 
     before = job.ledger.clients()
     job.ledger._token = interrupt
-    with pytest.raises(KeyboardInterrupt), job.ledger.batch():
-        job.ledger.table.set_name("a", "kitchen")
-        job.ledger.issue(["a"])
+
+    def rename_and_issue() -> None:
+        with job.ledger.batch():
+            job.ledger.table.set_name("a", "kitchen")
+            job.ledger.issue(["a"])
+
+    with pytest.raises(KeyboardInterrupt):
+        rename_and_issue()
     assert job.ledger.clients() == before
     job.ledger._token = job._token
     job.ledger.close_round(ARRAYS)

@@ -69,7 +69,10 @@ class EventLog:
     def write(self, event: str, **facts: Any) -> None:
         """Append one event. Long texts are cut."""
         facts = {name: fact[:MAX_TEXT] if isinstance(fact, str) else fact for name, fact in facts.items()}
-        append_event(self.path, event, rotate=True, **facts)
+        try:
+            append_event(self.path, event, rotate=True, **facts)
+        except OSError as error:  # such as a full disk; the ledger does not need the event log
+            log.warning("fedlatest: %s cannot be written (%s): the event %r is lost", self.path, error.strerror, event)
         if event in IMPORTANT:
             words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
             (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)
