@@ -77,7 +77,15 @@ class EventLog:
         finally:
             lines, self._pending = self._pending, None
             if lines:
-                append_lines(self.path, lines, rotate=True)
+                self._append(lines)
+
+    def _append(self, lines: list[str]) -> None:
+        try:
+            append_lines(self.path, lines, rotate=True)
+        except OSError as error:  # such as a full disk; the ledger does not need the event log
+            log.warning(
+                "fedlatest: %s cannot be written (%s): %s events are lost", self.path, error.strerror, len(lines)
+            )
 
     def write(self, event: str, **facts: Any) -> None:
         """Append one event. Long texts are cut."""
@@ -86,7 +94,7 @@ class EventLog:
         if self._pending is not None:
             self._pending.append(line)
         else:
-            append_lines(self.path, [line], rotate=True)
+            self._append([line])
         if event in IMPORTANT:
             words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
             (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,29 +60,31 @@ class EventReader:
     def new(self) -> list[Event]:
         """Return the events that were written since the last call."""
         events: list[Event] = []
-        for path in self._unread_files():
-            try:
-                with path.open("rb") as file:
-                    inode = os.fstat(file.fileno()).st_ino
-                    if inode != self._file:
-                        self._file, self._offset = inode, 0
-                    file.seek(self._offset)
-                    content = file.read()
-            except FileNotFoundError:  # not created yet, or rotated at this moment
-                continue
-            complete = content[: content.rfind(b"\n") + 1]
-            self._offset += len(complete)
-            events += [event for line in complete.splitlines() if (event := _parse(line)) is not None]
+        with ExitStack() as stack:
+            files = self._open_files(stack)
+            inodes = list(files)
+            for inode in inodes[inodes.index(self._file) if self._file in files else 0 :]:
+                if inode != self._file or os.fstat(files[inode].fileno()).st_size < self._offset:
+                    self._file, self._offset = inode, 0
+                files[inode].seek(self._offset)
+                content = files[inode].read()
+                complete = content[: content.rfind(b"\n") + 1]
+                self._offset += len(complete)
+                events += [event for line in complete.splitlines() if (event := _parse(line)) is not None]
         return events
 
-    def _unread_files(self) -> list[Path]:
-        """Return the file that was read last, under its present name, and the later ones."""
-        files = [*(rotated_name(self.path, number) for number in range(NUM_ROTATED, 0, -1)), self.path]
-        existing = [path for path in files if path.exists()]
-        for position, path in enumerate(existing):
-            if path.stat().st_ino == self._file:
-                return existing[position:]
-        return existing
+    def _open_files(self, stack: ExitStack) -> dict[int, BinaryIO]:
+        """Open the log and its rotated files and return them by inode, oldest first.
+
+        They are opened from the newest to the oldest: if the log is rotated meanwhile, a file is found twice, but none
+        is missed.
+        """
+        found: dict[int, BinaryIO] = {}
+        for number in range(NUM_ROTATED + 1):
+            with suppress(FileNotFoundError):  # not created yet, or rotated at this moment
+                file = stack.enter_context((rotated_name(self.path, number) if number else self.path).open("rb"))
+                found.setdefault(os.fstat(file.fileno()).st_ino, file)
+        return dict(reversed(found.items()))
 
 
 def read_events(path: Path) -> list[Event]:
