@@ -30,8 +30,9 @@ FAULTS = {
     "server": {"kill_server": 2, "arm_server_crash": 6, "second_server": 1},
     "client": {"arm_client_crash": 8},
     "disk": {"copy_disk": 3, "restore_disk": 4, "lose_disk": 1, "damage_disk": 3},
-    "ledger": {"backup": 3, "restore": 4},
+    "ledger": {"backup": 3, "restore": 4, "restore_while_running": 1},
     "strangers": {"hostile_hello": 5, "kill_server": 1},
+    "clock": {"step_clock": 4, "kill_server": 2, "expire": 2},
 }
 numbers = st.integers(0, 63)
 
@@ -64,9 +65,23 @@ INSTRUCTION_FROM_BEFORE_A_RESTORE: list[Action] = [
     ("deliver_reply", 0, 0),
     ("close_round", 0, 0),
 ]
+# The client stores two updates with different weights, the newer one is damaged, and the older one is sent again.
+OLDER_UPDATE_SENT_AGAIN: list[Action] = [
+    ("exchange_hello", 0, 0),
+    ("whole_round", 1, 1),
+    ("whole_round", 1, 1),
+    ("damage_disk", 0, 1),
+    ("exchange_hello", 0, 0),
+    ("close_round", 0, 0),
+    ("issue", 1, 0),
+    ("deliver_instruction", 1, 1),
+    ("deliver_reply", 1, 1),
+    ("close_round", 0, 0),
+]
 
 
 @example(job={"memory": "client", "num_clients": 2}, actions=INSTRUCTION_FROM_BEFORE_A_RESTORE)
+@example(job={"memory": "client", "num_clients": 2}, actions=OLDER_UPDATE_SENT_AGAIN)
 @settings(without_deadline, max_examples=150)
 @given(job=jobs, actions=action_lists)
 def test_every_difference_counts_exactly_once(job: dict[str, Any], actions: list[Action]) -> None:
