@@ -27,8 +27,10 @@ def test_step_of_the_wall_clock_expires_nobody(step: float, monkeypatch: pytest.
     assert job.ledger.expire(seconds=HOURS) == []
     job.close_round(reachable=["a"])
     assert job.ledger.expire(seconds=HOURS) == []
+    assert 0 <= job.ledger.uptime < 0.5 * HOURS
     job.ledger = Ledger.open(job.database, **options)
     assert job.ledger.expire(seconds=HOURS) == []
+    assert 0 <= job.ledger.uptime < 0.5 * HOURS
     assert (job.total, job.ledger.epoch.number) == ([11, 22], 1)
 
 
