@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlatest.ledger import Epoch, Reply, Ticket
-from fedlatest.ledger.hashing import checksum_of
+from fedlatest.ledger.hashing import checksum_of, digest_of
 from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import Job
 
