@@ -6,10 +6,12 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger import ClientRow
 from fedlatest.ledger.database import Database
+from fedlatest.ledger.job_folder import restore
 from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
 from tests.ledger.history_state import LAYOUT, SIZE, Backup, HistoryState, faulty_connection
@@ -114,10 +116,20 @@ class History(HistoryState):
         with suppress(CrashError):
             self.statistics[f"request: {name}"] += request(self.job)
 
-    def do_kill_server(self, *_: int) -> None:
-        """Kill the server between two actions and restart it."""
+    def do_kill_server(self, _: int = 0, how: int = 0) -> None:
+        """Kill the server between two actions and restart it, at once or after a long pause."""
         self.statistics["server killed between actions"] += 1
+        uptime = self.ledger.uptime
+        if how % 2:
+            self.time += 1e6
+            self.statistics["pause without a server"] += 1
         self._restart_server()
+        assert self.ledger.uptime <= uptime, "the time without a server counts"
+
+    def do_step_clock(self, which: int, how: int) -> None:
+        """Set the wall clock, which the ledger must only record, forward or back by hours."""
+        self.wall_clock_offset += (1 + which) * (3600.0 if how % 2 else -3600.0)
+        self.statistics["step of the wall clock"] += 1
 
     def do_arm_server_crash(self, writes: int, how: int) -> None:
         """Let the server crash at a later write."""
@@ -204,6 +216,17 @@ class History(HistoryState):
         before = self.epoch
         self.round, self.epoch, self.accepted = self.ledger.round, self.ledger.epoch, {}
         self.statistics["ledger restored" + (", other epoch" if before != self.epoch else "")] += 1
+
+    def do_restore_while_running(self, which: int, _: int = 0) -> None:
+        """Try to restore a backup while the server runs, which must be refused; only for a ledger in a file."""
+        if self.path is not None:
+            copy = self.path.with_suffix(".copy")
+            copy.write_bytes(self.backups[_position(which, self.backups)].content)
+            state = self._state_row()
+            with pytest.raises(LedgerError, match="a server is using it"):
+                restore(self.path, copy)
+            assert self._state_row() == state
+            self.statistics["restore refused"] += 1
 
     def recover(self) -> None:
         """Stop all faults: after a few rounds every client's newest update is in the sum, and losses were reported."""

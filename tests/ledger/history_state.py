@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -109,7 +110,7 @@ class HistoryState:
         self.num_reports = self.num_tokens = self.num_updates = self.ledger_restores = 0
         self.data_was_lost = False  # whether a disk or the ledger was lost, damaged or restored
         self.may_resync = False
-        self.time = 0.0
+        self.time = self.wall_clock_offset = 0.0
         self.connection = self._connect()
         self.ledger = self._open()
         self.round, self.epoch = self.ledger.round, self.ledger.epoch
@@ -172,8 +173,10 @@ class HistoryState:
     def _run_server(self, action: Callable[[], Any], *, may_remove: bool = False) -> Any:
         """Run an action of the server, restart the server if it crashes, and update the record from the database."""
         result = None
+        wall_clock = 1e9 + self.time + self.wall_clock_offset
         try:
-            result = action()
+            with mock.patch("time.time", return_value=wall_clock):
+                result = action()
         except CrashError:
             self._restart_server(may_remove=may_remove)
         else:
@@ -285,6 +288,7 @@ class HistoryState:
         if update is not None and self.num_updates > before:
             assert digest_of(self._last_update) == reply.update_digest
         weight = self.weight_of[reply.update_digest] if reply.update_digest else 0.0
+        assert reply.kind != "upload" or reply.weight == weight, "the weight of another update was sent"
         sent = ReplyInTransit(encode(reply), reply.upload, update, weight, self._incarnation(instruction.client))
         self.replies.append(sent)
         self.statistics[f"sent: {reply.kind}"] += 1

@@ -24,7 +24,7 @@ def test_audit_with_all_stores_holds(tmp_path: Path) -> None:
     job = _job(tmp_path)
     found = audit(tmp_path / "ledger.db", [job.store("a"), job.store("b")])
     assert found.holds
-    assert found == (1, 1, "client", 2, ["a", "b"], [], [], [], 0)
+    assert found[:9] == (1, 1, "client", 2, ["a", "b"], [], [], [], 0)
 
 
 def test_missing_store_leaves_the_audit_undecided(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_pending_update_is_not_in_the_sum(tmp_path: Path) -> None:
 
 def test_audit_of_the_updates_stored_at_the_server(tmp_path: Path) -> None:
     job = _job(tmp_path, memory="server")
-    assert audit(tmp_path / "ledger.db") == (1, 1, "server", 2, ["a", "b"], [], [], [], 0)
+    assert audit(tmp_path / "ledger.db")[:9] == (1, 1, "server", 2, ["a", "b"], [], [], [], 0)
     with job.database.write():
         job.database.put_arrays("client 0", {"value": np.array([1, 5], np.int32)})
     found = audit(tmp_path / "ledger.db")
@@ -73,7 +73,7 @@ def test_audit_of_the_updates_stored_at_the_server(tmp_path: Path) -> None:
 
 def test_without_memory_the_sum_is_empty(tmp_path: Path) -> None:
     _job(tmp_path, memory="none")
-    assert audit(tmp_path / "ledger.db") == (1, 1, "none", 2, [], [], [], [], 0)
+    assert audit(tmp_path / "ledger.db")[:9] == (1, 1, "none", 2, [], [], [], [], 0)
 
 
 def test_audit_reads_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlatest.ledger import Epoch, Reply, Ticket
-from fedlatest.ledger.hashing import checksum_of
+from fedlatest.ledger.hashing import checksum_of, digest_of
 from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import Job
 
@@ -113,6 +113,19 @@ def test_upload_above_the_clipping_norm_is_refused() -> None:
     server = Job("a", clip_norm=5.0, memory="server")
     assert server.upload("a", 7, 0).why == "the norm of the upload is 7; at most 6.419 is allowed"
     assert server.round({"a": [3, 4]}) == ["accepted"]
+
+
+@pytest.mark.parametrize("number", [2**30, -(2**30), -(2**31)])
+def test_whole_update_with_a_number_above_the_maximum_is_refused(number: int) -> None:
+    """The difference of two updates must fit in 32 bits, so an update has at most 2^30 - 1 units."""
+    job = Job("a", memory="server")
+    update = np.array([number, 0], np.int32)
+    reply = replace(job.reply(job.issue("a"), 1, 2), upload=update, update_digest=digest_of(update))
+    assert job.ledger.handle_reply(reply) == (
+        "refused",
+        f"the upload is a whole update and has a number above {2**30 - 1} units",
+    )
+    assert job.round({"a": [2**30 - 1, -(2**30 - 1)]}) == ["accepted"]
 
 
 @pytest.mark.parametrize("memory", ["client", "server", "none"])

@@ -29,7 +29,10 @@ def test_older_update_is_sent_again_with_its_own_weight() -> None:
 
 
 def test_repeated_reply_has_the_weight_of_its_update() -> None:
+    """[7, 7] with weight 3 is in the sum. The reply with [1, 2] and weight 10 is lost, and its instruction repeated."""
     job = Job("a")
+    assert job.ledger.handle_reply(job.reply(job.issue("a"), 7, 7, weight=3.0)).outcome == "accepted"
+    job.close_round()
     instruction = job.issue("a")
     job.reply(instruction, 1, 2, weight=10.0)  # the reply is lost
     assert job.ledger.handle_reply(job.reply(instruction, 9, 9, weight=1000.0)).outcome == "accepted"

@@ -1,11 +1,18 @@
-"""`audit`, `trace`, `backup` and `restore`: commands on the ledger of a deployed job."""
+"""`audit`, `expel`, `trace`, `backup` and `restore`: commands on the ledger of a deployed job."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from fedlatest.cli.app import app, err, out
+
+if TYPE_CHECKING:
+    from fedlatest.ledger.audit import Audit
+
+
+MAX_LISTED = 20  # clients that `audit` lists without --clients
 
 
 @app.command()
@@ -14,34 +21,84 @@ def audit(
     store: Annotated[
         list[Path] | None, typer.Option("--store", help="State folder of a client; may be repeated.")
     ] = None,
+    clients: Annotated[
+        bool, typer.Option("--clients", help=f"List the clients also if there are more than {MAX_LISTED}.")
+    ] = False,
 ) -> None:
-    """Check that the server's sum equals the sum of the clients' updates exactly."""
+    """Check that the server's sum equals the sum of the clients' updates exactly, and list the clients."""
     from fedlatest.ledger.audit import audit as run_audit
     from fedlatest.ledger.job_folder import find_ledger, find_stores, open_store
 
     ledger = find_ledger(job)
     found = run_audit(ledger, [open_store(folder) for folder in store] if store else find_stores(ledger))
-    out.print(f"{ledger}: {found.round} rounds, epoch {found.epoch}, {found.num_clients} clients", soft_wrap=True)
+    _say(f"{ledger}: {found.round} rounds, epoch {found.epoch}, {found.num_clients} clients")
+    _list_clients(found, everyone=clients)
     if found.memory == "none":
-        out.print("the algorithm remembers nothing, so there is no sum to check")
+        _say("the algorithm remembers nothing, so there is no sum to check")
         return
     where = "the server's copies" if found.memory == "server" else "the clients' own stores"
-    out.print(f"in the sum: {len(found.in_sum)} clients; read from {where}", soft_wrap=True)
+    _say(f"in the sum: {len(found.in_sum)} clients; read from {where}")
     for client in found.damaged:
-        err.print(f"{client}: its update is not the one in the ledger", soft_wrap=True, style="red")
+        _warn(f"{client}: its update is not the one in the ledger")
+    for client in found.wrong_weight:
+        _warn(f"{client}: its update has another weight than in the ledger")
     if found.unreached:
         named = ", ".join(found.unreached[:5]) + (", ..." if len(found.unreached) > 5 else "")
-        err.print(
-            f"not found: {len(found.unreached)} clients ({named}); give their state folders with --store",
-            soft_wrap=True,
-        )
-        err.print("the audit is incomplete" if not found.damaged else "the audit failed", style="red")
+        _warn(f"not found: {len(found.unreached)} clients ({named}); give their state folders with --store", style="")
+        _warn("the audit failed" if found.damaged or found.wrong_weight else "the audit is incomplete")
     elif found.holds:
-        out.print("the sum equals the updates exactly", style="green")
-    else:
-        err.print(f"the sum differs from the updates by {found.max_difference} units", style="red")
+        _say("the sum equals the updates exactly", style="green")
+    elif found.max_difference:
+        _warn(f"the sum differs from the updates by {found.max_difference} units")
     if not found.holds:
         raise typer.Exit(1)
+
+
+def _list_clients(found: "Audit", *, everyone: bool) -> None:
+    """Print one line per client: its id, the name of its key, and what the ledger knows about it."""
+    if len(found.clients) > MAX_LISTED and not everyone:
+        _say(f"  --clients lists the {len(found.clients)} clients")
+        return
+    for client in found.clients:
+        name = f" ({client.name})" if client.name else ""
+        last = "has not contributed" if client.last_round < 0 else f"last took part in round {client.last_round}"
+        _say(f"  {client.id}{name}: weight {client.weight:g}, {last}")
+    for expelled in found.expelled:
+        _say(f"  {expelled}: expelled")
+
+
+def _say(text: str, *, style: str = "") -> None:
+    """Print a line as it is: names of clients may look like markup, or contain control characters."""
+    out.print(Text(_printable(text), style=style), soft_wrap=True)
+
+
+def _warn(text: str, *, style: str = "red") -> None:
+    """Print a line to standard error as it is."""
+    err.print(Text(_printable(text), style=style), soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+@app.command()
+def expel(
+    job: Annotated[Path, typer.Argument(help="Folder of a job, or of the deployment that contains it.")],
+    client: Annotated[str, typer.Argument(help="Id of the client, or the name of its key.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Readmit the client.")] = False,
+) -> None:
+    """Remove a client and its update from a job and refuse it from now on; the server may be running."""
+    from fedlatest.ledger.job_folder import expel as expel_client
+    from fedlatest.ledger.job_folder import find_client, find_ledger
+
+    ledger = find_ledger(job)
+    identifier = find_client(ledger, client)
+    expel_client(ledger, identifier, undo=undo)
+    named = identifier if client == identifier else f"{client} ({identifier})"
+    if undo:
+        _say(f"{named}: is readmitted; it joins again when the server asks it")
+    else:
+        _say(f"{named}: is expelled; the server removes it after the current round, or when it starts")
 
 
 @app.command()
@@ -57,12 +114,11 @@ def trace(
     from fedlatest.ledger.job_folder import find_ledger
 
     num_clients = write_trace(find_ledger(job), to, seconds=seconds)
-    out.print(f"trace: {to} ({num_clients} clients)", soft_wrap=True)
-    out.print(
+    _say(f"trace: {to} ({num_clients} clients)")
+    _say(
         f"to replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "
         f"--set partition=dirichlet --set num_clients={num_clients} --set participation=0.5"
-        f"{' --set round_length=60' if seconds else ''}",
-        soft_wrap=True,
+        f"{' --set round_length=60' if seconds else ''}"
     )
 
 
@@ -75,7 +131,7 @@ def backup(
     from fedlatest.ledger.job_folder import back_up, find_ledger
 
     back_up(find_ledger(job), copy)
-    out.print(f"copy: {copy}", soft_wrap=True)
+    _say(f"copy: {copy}")
 
 
 @app.command()
@@ -87,6 +143,7 @@ def restore(
     from fedlatest.ledger.job_folder import LEDGER, find_ledger
     from fedlatest.ledger.job_folder import restore as restore_ledger
 
-    path = job / LEDGER if job.is_dir() and not (job / "job").is_dir() else find_ledger(job)
+    folder = job / "job" if (job / "job").is_dir() else job
+    path = folder / LEDGER if folder.is_dir() else find_ledger(job)  # the ledger may be missing
     restore_ledger(path, copy)
-    out.print(f"{path}: restored; the next run continues from it", soft_wrap=True)
+    _say(f"{path}: restored; the next run continues from it")

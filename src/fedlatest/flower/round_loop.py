@@ -271,17 +271,16 @@ class RoundLoop:
         if message.kind == "evaluate":  # of an evaluation that has ended
             return
         verdict = self._judge(message, reply)
-        if message.kind == "hello":
-            if verdict.outcome in ("refused", "failed"):  # try again later: the reason may no longer apply
-                self._forget_stranger(message.node)
-        elif message.kind == "rebase":
+        if message.kind == "rebase":
             self._count_rebase(message.client, verdict)
-        else:
+        elif message.kind == "train":
             self._count_training(message, verdict)
         if verdict.outcome not in ("accepted", "hello", "declined"):
             client = self.messages.clients.get(message.node, message.client)
             name = self._display_name(client) or f"node {message.node}"
             self.events.write(verdict.outcome, round=self.ledger.round, client=name, why=verdict.why)
+        if message.kind == "hello" and verdict.outcome in ("refused", "failed"):
+            self._forget_stranger(message.node)  # and try again later: the reason may no longer apply
 
     def _judge(self, message: OutstandingMessage, reply: Message) -> Verdict:
         """Decode a reply, check that it comes from the client that was asked, and pass it to the ledger."""

@@ -25,6 +25,8 @@ class Audit(NamedTuple):
     damaged: list[str]  # those of them whose update does not have the digest in the ledger
     wrong_weight: list[str]  # those of them whose update has another weight in their store than in the ledger
     max_difference: int | None  # in units, between the sum and the updates; None if updates were not found
+    clients: list[ClientRow]  # all clients of the job
+    expelled: list[str]  # clients that an operator has expelled
 
     @property
     def holds(self) -> bool:
@@ -56,10 +58,12 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
     [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
     [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
     clients = ClientTable(database).all()
+    expelled = [client for (client,) in database.rows("SELECT client FROM expelled ORDER BY client")]
     in_sum = [client for client in clients if client.applied is not None]
     if memory == "none":
         total = database.get_arrays("sum")["total"]
-        return Audit(round, epoch, memory, len(clients), [], [], [], [], int(np.abs(total).max(initial=0)))
+        difference = int(np.abs(total).max(initial=0))
+        return Audit(round, epoch, memory, len(clients), [], [], [], [], difference, clients, expelled)
     found = _find_at_server(database, in_sum) if memory == "server" else _find_in_stores(job, in_sum, stores)
     rest = database.get_arrays("sum")["total"]
     damaged, wrong_weight = [], []
@@ -70,9 +74,10 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
             damaged += [client.id] if digest_of(update) != client.digest else []
             wrong_weight += [client.id] if weight != client.weight else []
     unreached = [client.id for client in in_sum if client.id not in found]
-    difference = None if unreached else int(np.abs(rest).max(initial=0))
+    largest = None if unreached else int(np.abs(rest).max(initial=0))
     names = [client.id for client in in_sum]
-    return Audit(round, epoch, memory, len(clients), names, unreached, damaged, wrong_weight, difference)
+    problems = (unreached, damaged, wrong_weight)
+    return Audit(round, epoch, memory, len(clients), names, *problems, largest, clients, expelled)
 
 
 def _find_at_server(database: Database, in_sum: list[ClientRow]) -> dict[str, tuple[FixedPoint, float]]:

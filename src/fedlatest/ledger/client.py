@@ -76,8 +76,12 @@ def handle_instruction(
     Returns:
         The reply to send. If it is an upload, the update is already durable in `store`.
     """
-    stored = store.load(instruction.job, verify=False)
-    state = stored or ClientState(instruction.client, instruction.config, instruction.epoch)
+    unknown = ClientState(instruction.client, instruction.config, instruction.epoch)
+    try:
+        stored = store.load(instruction.job, verify=False)
+    except FedlatestError as error:
+        return _reply("failed", instruction, unknown, why=str(error))
+    state = stored or unknown
     if state.config != instruction.config:
         why = f"this client joined the job with the config {state.config}, the server now has {instruction.config}"
         return _reply("failed", instruction, state, why=why)

@@ -314,9 +314,10 @@ class Database:
         return self._folder
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a second call does nothing."""
         self.connection.close()
-        self._on_close()
+        on_close, self._on_close = self._on_close, lambda: None  # a descriptor must not be closed twice
+        on_close()
 
     def _insert_array(self, *values: Any) -> None:
         """Insert a row: owner, name, position of the chunk, dtype, shape, checksum, file, content."""
