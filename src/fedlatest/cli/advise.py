@@ -205,10 +205,10 @@ def _measure_trace(
     The trace is repeated if it is shorter than the given number of rounds.
     """
     from fedlatest.availability import read_trace, trace
+    from fedlatest.availability.trace_files import number_clients
 
-    intervals = read_trace(path)
-    if clients is None:
-        clients = 1 + max((interval.client for interval in intervals), default=0)
+    intervals, num_devices = number_clients(read_trace(path))
+    clients = max(num_devices, 1) if clients is None else clients
     length = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
     rounds = length if rounds is None else rounds
     model = trace(intervals, num_clients=clients, round_length=round_length, wrap=rounds > length)

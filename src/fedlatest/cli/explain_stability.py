@@ -148,6 +148,7 @@ def _from_trace(
     import numpy as np
 
     from fedlatest.availability import read_trace, trace
+    from fedlatest.availability.trace_files import number_clients
     from fedlatest.experiments.stability_prediction import LocalTraining
     from fedlatest.simulation.experiment_spec import cohort_size
 
@@ -155,8 +156,8 @@ def _from_trace(
         raise ConfigError(f"--local-steps {local_steps}: must be at least 1")
     if curvature is not None and learning_rate is None:
         raise ConfigError("--curvature: the gain also needs the step; add --learning-rate")
-    intervals = read_trace(path)
-    clients = 1 + max((interval.client for interval in intervals), default=0)
+    intervals, num_devices = number_clients(read_trace(path))
+    clients = max(num_devices, 1)
     model = trace(intervals, num_clients=clients, round_length=round_length, wrap=True)
     training = LocalTraining(np.ones(clients), local_steps, learning_rate)
     return Setting(path.name, model, training, cohort_size(clients, *cohort_or_participation), None, None, curvature)

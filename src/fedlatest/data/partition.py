@@ -11,10 +11,17 @@ from fedlatest.errors import ConfigError
 
 
 class Partition(NamedTuple):
-    """Client i owns the samples order[offsets[i] : offsets[i + 1]]."""
+    """Client i owns the samples order[offsets[i] : offsets[i + 1]].
+
+    Args:
+        order: Rows of the samples, grouped by client.
+        offsets: [N + 1] where each client begins in `order`.
+        names: [N] names of the clients, if they have names.
+    """
 
     order: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
+    names: npt.NDArray[np.str_] | None = None
 
 
 def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
@@ -93,7 +100,7 @@ def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: f
         ends = np.round(np.cumsum(shares) * rows.size).astype(np.int64)
         owner[rows] = np.searchsorted(ends, np.arange(rows.size), side="right").clip(max=num_clients - 1)
     _give_empty_clients_a_sample(owner, num_clients)
-    return by_client(owner)
+    return by_client(owner)._replace(names=None)
 
 
 def _give_empty_clients_a_sample(owner: npt.NDArray[np.int64], num_clients: int) -> None:
@@ -110,14 +117,21 @@ def _give_empty_clients_a_sample(owner: npt.NDArray[np.int64], num_clients: int)
         heapq.heapreplace(largest, (size + 1, giver))
 
 
-def by_client(clients: npt.NDArray[Any]) -> Partition:
+def by_client(clients: npt.ArrayLike) -> Partition:
     """Return the partition in which sample i belongs to client `clients[i]`; clients are numbered in sorted order.
 
-    >>> by_client(np.array(["ann", "bob", "ann"])).order.tolist()
-    [0, 2, 1]
+    The partition keeps the clients' names, whole numbers too, so that a trace can be matched with them.
+
+    >>> partition = by_client(["ann", "bob", "ann"])
+    >>> partition.order.tolist(), partition.names.tolist()
+    ([0, 2, 1], ['ann', 'bob'])
     """
-    _, owner, sizes = np.unique(clients, return_inverse=True, return_counts=True)
-    return _partition([np.argsort(owner, kind="stable")], sizes, clients.size)
+    owners = np.asarray(clients)
+    if owners.ndim != 1 or owners.size == 0:
+        raise ConfigError(f"clients: must be one name or number for each sample, not an array of shape {owners.shape}")
+    names, owner, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    partition = _partition([np.argsort(owner, kind="stable")], sizes, owners.size)
+    return partition._replace(names=names.astype(np.str_))
 
 
 PARTITIONS: dict[str, Callable[..., Partition]] = {"label": by_label, "iid": iid, "dirichlet": dirichlet}

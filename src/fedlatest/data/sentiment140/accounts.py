@@ -112,6 +112,7 @@ def tweet_federation(tweet_set: TweetSet, split: AccountSplit) -> Federation:
         test_labels=tweets.positive[split.test_rows].astype(np.int32),
         order=np.arange(len(split.rows), dtype=np.int32),
         offsets=split.offsets,
+        names=np.array([tweets.accounts[account] for account in split.accounts.tolist()], np.str_),
         ids=split.accounts,
         table=table,
         second=split.second,
