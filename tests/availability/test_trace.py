@@ -198,10 +198,6 @@ def test_serial_numbers_are_names(path: Path) -> None:
     path.write_text("client,start,end\n867530912345678,0,1\n353879234252633,1,2\n867530912345678,3,4\n")
     clients = ["867530912345678", "353879234252633", "867530912345678"]
     assert [interval.client for interval in read_trace(path)] == clients
-        "867530912345678",
-        "353879234252633",
-        "867530912345678",
-    ]
 
 
 def test_names_are_numbered_by_first_appearance(path: Path) -> None:
