@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from fedlatest.cli.app import app, out, use_device
+from fedlatest.cli.app import app, out, print_prose, use_device
 from fedlatest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,9 +93,9 @@ def advise(
     )  # fmt: skip
     out.print(_table(known, advice))
     for sentence in [*([known.note] if known.note else []), *advice.sentences]:
-        out.print(Text(sentence), soft_wrap=True)
+        print_prose(sentence)
     if known.problem is None:
-        out.print("To compute the bound, give G, sigma and B with --gradient, --noise and --distance.")
+        print_prose("To compute the bound, give G, sigma and B with --gradient, --noise and --distance.")
 
 
 def _from_recipe(
@@ -251,8 +250,10 @@ def _table(known: AdviceInput, advice: "Advice") -> Table:
         constants = f"{problem.gradient:.3g}, {problem.noise:.3g}, {problem.distance:.3g}"
         sources = dict.fromkeys(_source(known, name) for name in ("gradient", "noise", "distance"))
         rows.append(("gradient, noise, distance", "G, s, B", constants, " and ".join(sources)))
-        rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", "Theorem 4"))
+        theorem = "Theorem 3" if setting.num_local_steps == 1 else "Theorem 4"
+        rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", theorem))
         rows += [(f"  {part}", "", f"{value:.4g}", "") for part, value in advice.bound._asdict().items()]
+        rows.append(("to add for the first I rounds", "", f"{advice.cold_start:.4g}", "not in the theorem"))
     for row in rows:
         table.add_row(*row)
     return table

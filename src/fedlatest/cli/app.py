@@ -54,6 +54,11 @@ def about(
         raise typer.Exit
 
 
+def print_prose(sentence: str) -> None:
+    """Print a sentence: wrapped between words on a terminal, on one line otherwise."""
+    out.print(Text(sentence), soft_wrap=not out.is_terminal)
+
+
 def show_notes(notes: list[str]) -> None:
     """Print messages for the user about the data or the cluster."""
     for note in notes:

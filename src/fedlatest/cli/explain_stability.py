@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from fedlatest.cli.app import out, show_notes, use_device
+from fedlatest.cli.app import out, print_prose, show_notes, use_device
 from fedlatest.cli.explain import check_figure, explain
 from fedlatest.cli.sweep import parse_over
 from fedlatest.errors import ConfigError
@@ -95,7 +94,7 @@ def stability(
     ]  # fmt: skip
     out.print(_table(found, results, over))
     for sentence in _sentences(found, results, has_model=model is not None, given=curvature is not None):
-        out.print(Text(sentence), soft_wrap=True)
+        print_prose(sentence)
     out.print(f"figure: {_draw(found, results, over, to)}", soft_wrap=True)
 
 
