@@ -70,7 +70,7 @@ def advise(
             raise ConfigError(f"{name} {count}: must be at least 1")
     for name, size in {"--learning-rate": learning_rate, "--round-length": round_length}.items():
         if size is not None and not (math.isfinite(size) and size > 0):
-            raise ConfigError(f"{name} {size:g}: must be above 0")
+            raise ConfigError(f"{name} {size:g}: must be a finite number above 0")
     if recipe is not None:
         numbers = {"--clients": clients, "--cohort": cohort, "--participation": participation, "--e": e,
                    "--trace": recorded, "--local-steps": local_steps}  # fmt: skip

@@ -67,7 +67,7 @@ def stability(
         "--round-length": round_length,
     }.items():
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise ConfigError(f"{name} {value:g}: must be above 0")
+            raise ConfigError(f"{name} {value:g}: must be a finite number above 0")
     if rounds < 100:
         raise ConfigError(f"--rounds {rounds}: must be at least 100, of which half are a transient")
     if (recipe is None) == (recorded is None):
