@@ -62,6 +62,8 @@ class Federation:
     def __post_init__(self) -> None:
         if self.ids.size == 0:
             object.__setattr__(self, "ids", np.arange(self.num_clients, dtype=np.int32))
+        if self.names is not None:
+            object.__setattr__(self, "names", np.asarray(self.names, np.str_))
         self._check()
 
     @property
@@ -122,6 +124,12 @@ class Federation:
         }
 
     def _check(self) -> None:
+        for part in ("features", "labels", "test_features", "test_labels", "order", "offsets"):
+            for leaf in jax.tree.leaves(getattr(self, part), is_leaf=lambda leaf: type(leaf) is list):
+                if not hasattr(leaf, "dtype"):
+                    raise DataError(
+                        f"{self.name}: {part} must be an array, not a {type(leaf).__name__}; convert it with np.asarray"
+                    )
         samples = {len(leaf) for leaf in jax.tree.leaves((self.features, self.labels))}
         if len(samples) != 1:
             raise DataError(f"{self.name}: features and labels differ in length ({sorted(samples)})")

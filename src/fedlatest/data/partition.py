@@ -24,7 +24,7 @@ class Partition(NamedTuple):
     names: npt.NDArray[np.str_] | None = None
 
 
-def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
+def by_label(labels: npt.ArrayLike, *, num_clients: int, seed: int) -> Partition:
     """Return the paper's partition: one label per client, N / classes clients per label, unbalanced sizes.
 
     The sizes within a label are proportional to 5 + normal(0, 1), clipped to [3, 7]. Every sample is assigned.
@@ -37,6 +37,7 @@ def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partit
     >>> by_label(np.repeat([0, 1], 50), num_clients=4, seed=0).offsets[[0, 2, 4]].tolist()
     [0, 50, 100]
     """
+    labels = _as_labels(labels)
     classes = np.unique(labels)
     if classes.size == 0:
         raise ConfigError("labels: there are no samples to assign")
@@ -57,7 +58,7 @@ def by_label(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partit
     return _partition(order, np.concatenate(sizes), labels.size)
 
 
-def iid(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
+def iid(labels: npt.ArrayLike, *, num_clients: int, seed: int) -> Partition:
     """Return a random partition into equal parts (sizes differ by at most one).
 
     Args:
@@ -70,12 +71,13 @@ def iid(labels: npt.NDArray[Any], *, num_clients: int, seed: int) -> Partition:
     """
     if num_clients < 1:
         raise ConfigError(f"num_clients={num_clients}: a federation has at least one client")
+    labels = _as_labels(labels)
     rows = np.random.default_rng(seed).permutation(labels.size)
     parts = np.array_split(rows, num_clients)
     return _partition(parts, np.array([part.size for part in parts]), labels.size)
 
 
-def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: float = 0.1) -> Partition:
+def dirichlet(labels: npt.ArrayLike, *, num_clients: int, seed: int, alpha: float = 0.1) -> Partition:
     """Return a partition in which each label is divided in shares drawn from Dirichlet(alpha).
 
     A client that would get no sample receives one from the largest client.
@@ -89,7 +91,8 @@ def dirichlet(labels: npt.NDArray[Any], *, num_clients: int, seed: int, alpha: f
     if num_clients < 1:
         raise ConfigError(f"num_clients={num_clients}: a federation has at least one client")
     if not (np.isfinite(alpha) and alpha > 0):
-        raise ConfigError(f"alpha={alpha}: the Dirichlet concentration must be above 0")
+        raise ConfigError(f"alpha={alpha}: the Dirichlet concentration must be a finite number above 0")
+    labels = _as_labels(labels)
     if num_clients > labels.size:
         raise ConfigError(f"num_clients={num_clients}: there are only {labels.size} samples")
     rng = np.random.default_rng(seed)
@@ -135,6 +138,17 @@ def by_client(clients: npt.ArrayLike) -> Partition:
 
 
 PARTITIONS: dict[str, Callable[..., Partition]] = {"label": by_label, "iid": iid, "dirichlet": dirichlet}
+
+
+def _as_labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return labels as an array [samples]; raise ConfigError if they have another shape."""
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ConfigError(
+            f"labels: must be one label per sample, not an array of shape {array.shape}; convert one-hot labels with "
+            "labels.argmax(axis=1)"
+        )
+    return array
 
 
 def _partition(order: list[npt.NDArray[Any]], sizes: npt.NDArray[Any], num_samples: int) -> Partition:
