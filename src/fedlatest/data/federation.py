@@ -125,11 +125,10 @@ class Federation:
 
     def _check(self) -> None:
         for part in ("features", "labels", "test_features", "test_labels", "order", "offsets"):
-            for leaf in jax.tree.leaves(getattr(self, part), is_leaf=lambda leaf: type(leaf) is list):
-                if not hasattr(leaf, "dtype"):
-                    raise DataError(
-                        f"{self.name}: {part} must be an array, not a {type(leaf).__name__}; convert it with np.asarray"
-                    )
+            value = getattr(self, part)
+            if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(value)):
+                kind = type(value).__name__
+                raise DataError(f"{self.name}: {part} must be an array, not a {kind}; convert it with np.asarray")
         samples = {len(leaf) for leaf in jax.tree.leaves((self.features, self.labels))}
         if len(samples) != 1:
             raise DataError(f"{self.name}: features and labels differ in length ({sorted(samples)})")
