@@ -12,6 +12,8 @@ import pytest
 
 from fedlatest import load_digits, load_model, read_trace, write_trace
 from fedlatest.availability import bernoulli
+from fedlatest.experiments import RECIPES
+from fedlatest.reproduction.papers import REPRODUCTIONS
 from fedlatest.runs import RunFolder
 from tests.command_line import Done, fedlatest, fedlatest_here
 
@@ -131,7 +133,7 @@ def test_trace_from_the_command_line(small_mnist: Path, tmp_path: Path) -> None:
         (("run", "quickstart", "--seeds", "0"), "--seeds 0"),
         (("run", "quickstart", "--device", "tpu"), "--device tpu: choose cpu or gpu"),
         (("run", "quickstart", "--resume", "--force"), "--resume, --force"),
-        (("run", "quickstart", "--data", "d"), "data=d: quickstart uses bundled data; omit --data"),
+        (("run", "quickstart", "--data", "d"), "data=d: this recipe uses bundled data; omit --data"),
         (("run", "mnist", "--data", "nowhere"), "data=nowhere: no such folder"),
         (("plot", "nowhere"), "nowhere: holds no run"),
     ],
@@ -146,7 +148,7 @@ def test_user_errors_are_printed_without_a_traceback(tmp_path: Path, arguments: 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("run", "quikstart"), 1, "recipe quikstart: unknown; choose one of quickstart, mnist"),
+        (("run", "quikstart"), 1, "recipe quikstart: unknown; choose one of quickstart, digits, mnist"),
         (("run", "quickstart", "--sed", "1"), 2, "No such option"),
     ],
 )
@@ -155,6 +157,41 @@ def test_exit_codes_of_a_process(tmp_path: Path, arguments: tuple[str, ...], cod
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_divergence_does_not_stop_the_other_runs_of_a_recipe(tmp_path: Path) -> None:
+    """Only FedProx has `mu`; it is the third of four runs. The output is a pipe, so progress is printed as lines."""
+    done = fedlatest(
+        "run", "quickstart", "--rounds", "4", "--set", "mu=1e30", "--set", "num_clients=20", "--seeds", "2",
+        "--out", "q", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "error: fedprox: " in done.stderr
+    finished = sorted(path.parent.name for path in (tmp_path / "q").glob("*/model.safetensors"))
+    assert finished == ["fedavg", "fedlaavg", "sequential"]
+    assert re.search(r"FedProx \(diverged by round 4\) +diverged", done.stdout), done.stdout
+    assert re.search(r"FedAvg +0\.\d{4} ± 0\.\d{4}", done.stdout), done.stdout
+    assert "mean ± standard deviation over seeds" in done.stdout
+    assert re.search(r"^fedavg: compiling\nfedavg: round 4/4, test accuracy 0\.\d{4}$", done.stderr, re.MULTILINE)
+    drawn = fedlatest_here("plot", "q", cwd=tmp_path)
+    assert "diverged" in drawn.stdout
+
+
+def test_the_digits_recipe_runs_any_algorithm(tmp_path: Path) -> None:
+    done = fedlatest_here(
+        "run", "digits", "--rounds", "4", "--set", "algorithm=mifa", "--set", "num_clients=20",
+        "--set", "num_local_steps=2", "--out", "d", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert RunFolder(tmp_path / "d").manifest["config"]["recipe"]["local_steps"] == 2
+
+
+def test_help_names_recipes_and_figures(tmp_path: Path) -> None:
+    text = " ".join(fedlatest_here("run", "--help", cwd=tmp_path).stdout.split())
+    assert all(name in text for name in RECIPES)
+    text = " ".join(fedlatest_here("reproduce", "--help", cwd=tmp_path).stdout.split())
+    assert all(name in text for each in REPRODUCTIONS.values() for name in each.figures)
+    assert "--install-completion" in fedlatest_here("--help", cwd=tmp_path).stdout
 
 
 def test_list_names_recipes_and_components(tmp_path: Path) -> None:

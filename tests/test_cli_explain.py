@@ -149,3 +149,25 @@ def test_advise_for_a_trace(tmp_path: Path) -> None:
     failed = fedlatest_here(*command, "--clients", "3", cwd=tmp_path)
     assert failed.returncode == 1
     assert "trace trace.csv: Assumption 4 fails, client 2 is never available in 12 rounds" in failed.stderr
+
+
+def test_equal_means_are_checked(tmp_path: Path) -> None:
+    """FedLaAvg oscillates with a step of 0.04 and blocks of 100 rounds, whatever the means are."""
+    command = ("explain", "example1", "--e1", "5", "--e2", "5", "--t1", "100", "--t2", "100")
+    done = fedlatest_here(*command, "--learning-rate", "0.04", cwd=tmp_path)
+    assert "FedLaAvg has not converged: the step 0.04 is too large for blocks of 100 rounds" in done.stdout
+    done = fedlatest_here(*command, "--learning-rate", "0.004", cwd=tmp_path)
+    assert "all formulas give the optimum, 5." in done.stdout
+    assert "Simulation and formulas agree" in done.stdout
+
+
+def test_extreme_numbers_are_refused(tmp_path: Path) -> None:
+    numbers = ("--clients", "1", "--cohort", "1", "--e", "1", "--rounds", "9", "--smoothness", "1", "--noise", "1")
+    for command, message in (
+        (("explain", "example1", "--t1", "200000", "--t2", "100000"), "t1 + t2 may be at most 131,072"),
+        (("explain", "example1", "--e1", "1e300"), "e1=1e+300: must be a number from -1e+09 to 1e+09"),
+        (("advise", *numbers, "--distance", "1", "--gradient", "1e300"), "gradient=1e+300: must be a number from 0"),
+    ):
+        done = fedlatest_here(*command, cwd=tmp_path)
+        assert done.returncode == 1
+        assert message in done.stderr

@@ -80,14 +80,24 @@ if TYPE_CHECKING:
     )
     from fedlatest.models import Loss, Model, cnn, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
     from fedlatest.runs import RunFolder
-    from fedlatest.simulation import Progress, Result, TrainedModel, crop_flip, inverse_sqrt, load_model, simulate
+    from fedlatest.simulation import (
+        ExperimentSpec,
+        Progress,
+        Result,
+        TrainedModel,
+        crop_flip,
+        inverse_sqrt,
+        load_model,
+        simulate,
+        simulate_together,
+    )
 
 # In the order in which names are looked up: packages without JAX first.
 _PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "models", "simulation", "theory")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name in _PACKAGES or name == "authoring":
         return import_module(f"fedlatest.{name}")
     for package in _PACKAGES if name in __all__ else ():
         found = getattr(import_module(f"fedlatest.{package}"), name, None)
@@ -101,6 +111,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'fedlatest' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    from fedlatest.algorithms import ALGORITHMS
+
+    return sorted({*__all__, *_PACKAGES, *ALGORITHMS, "authoring"})
+
+
 __all__ = [
     "AccountSplit",
     "Algorithm",
@@ -110,6 +126,7 @@ __all__ = [
     "DataError",
     "DeploymentError",
     "DivergedError",
+    "ExperimentSpec",
     "Federation",
     "FedlatestError",
     "Interval",
@@ -172,6 +189,7 @@ __all__ = [
     "shift",
     "sigmoid_cross_entropy",
     "simulate",
+    "simulate_together",
     "sine",
     "softmax_cross_entropy",
     "split_accounts",

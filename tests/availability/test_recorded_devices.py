@@ -188,7 +188,7 @@ def test_the_summary_equals_a_count_of_seconds(drawn: list[tuple[int, int, int]]
     end = int(max(interval.end for interval in intervals))
     table = np.zeros((num_devices, end), bool)
     for device, start, stop in intervals:
-        table[device, int(start) : int(stop)] = True
+        table[int(device), int(start) : int(stop)] = True
     longest = [max(len(gap) for gap in "".join(map(str, row)).split("1")) for row in table.astype(int)]
     summary = summarise(RecordedDevices(intervals, num_devices))
     assert summary.length == end

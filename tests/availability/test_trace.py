@@ -4,13 +4,27 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedlatest import ConfigError, DataError, Interval, bernoulli, diurnal, lifetime, read_trace, trace, write_trace
+from fedlatest import (
+    ConfigError,
+    DataError,
+    Interval,
+    Samples,
+    bernoulli,
+    by_client,
+    diurnal,
+    lifetime,
+    read_trace,
+    trace,
+    write_trace,
+)
+from fedlatest.availability.trace_files import number_clients
 
 NUM_CLIENTS = 3
 HORIZON = 40
@@ -135,7 +149,9 @@ def test_a_file_that_is_not_text_is_named(path: Path) -> None:
 @pytest.mark.parametrize("header", ["", "0,1,2\n", "client,begin,end\n", "client,start\n", "client;start;end\n"])
 def test_a_wrong_header_is_an_error(path: Path, header: str) -> None:
     path.write_text(header)
-    with pytest.raises(DataError, match="^" + re.escape(f"trace={path}: the first line must be client,start,end")):
+    with pytest.raises(
+        DataError, match="^" + re.escape(f"trace={path}: the first line must name the columns client, start, end")
+    ):
         read_trace(path)
 
 
@@ -180,12 +196,14 @@ def test_whole_numbers_are_positions(path: Path) -> None:
 
 def test_serial_numbers_are_names(path: Path) -> None:
     path.write_text("client,start,end\n867530912345678,0,1\n353879234252633,1,2\n867530912345678,3,4\n")
-    assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1, 2), Interval(0, 3, 4)]
+    clients = ["867530912345678", "353879234252633", "867530912345678"]
+    assert [interval.client for interval in read_trace(path)] == clients
 
 
 def test_names_are_numbered_by_first_appearance(path: Path) -> None:
     path.write_text("client,start,end\nzoe,0,1\nann,1,2\nzoe,3,4\n7,0,1\n")
-    assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1, 2), Interval(0, 3, 4), Interval(2, 0, 1)]
+    numbered = [Interval(0, 0, 1), Interval(1, 1, 2), Interval(0, 3, 4), Interval(2, 0, 1)]
+    assert number_clients(read_trace(path)) == (numbered, 3)
 
 
 def test_a_written_file(path: Path) -> None:
@@ -209,3 +227,44 @@ def test_replaying_a_trace_without_intervals_is_an_error(path: Path) -> None:
     assert read_trace(path) == []
     with pytest.raises(DataError, match="no interval"):
         trace(read_trace(path), num_clients=1)
+
+
+def test_names_are_matched_with_those_of_the_federation(tmp_path: Path) -> None:
+    """`by_client` sorts the names (ann, bob, zoe); the trace mentions zoe first."""
+    samples = Samples("own", np.zeros((3, 1), np.float32), np.arange(3), np.zeros((1, 1), np.float32), np.zeros(1, int))
+    federation = samples.to_federation(by_client(["zoe", "ann", "bob"]))
+    assert federation.names is not None
+    assert federation.names.tolist() == ["ann", "bob", "zoe"]
+    (tmp_path / "trace.csv").write_text("client,start,end\nzoe,0,1\nann,1,2\n")
+    intervals = read_trace(tmp_path / "trace.csv")
+    assert intervals == [Interval("zoe", 0, 1), Interval("ann", 1, 2)]
+    model = trace(intervals, names=federation.names)
+    assert model.table(2).astype(int).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert federation.pooled.names is None
+
+
+def test_whole_numbers_are_matched_with_names(tmp_path: Path) -> None:
+    names = by_client(np.array([1001, 1007])).names
+    assert trace([Interval(1007, 0, 1)], names=names).table(1).tolist() == [[False, True]]
+    (tmp_path / "trace.csv").write_text("client,start,end\n007,0,1\n010,0,1\n")
+    assert [interval.client for interval in read_trace(tmp_path / "trace.csv")] == ["007", "010"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"names": ["ann", "bob"]}, "the trace names client 'zoe', which the federation does not have; its 2 clients"),
+        ({"num_clients": 2}, "names: the trace names its clients ('zoe', ...), but the names of the federation's"),
+        ({}, "num_clients: give the number of clients, or their names"),
+        ({"names": ["zoe"], "num_clients": 2}, "num_clients=2: there are 1 names; leave out num_clients"),
+        ({"names": ["zoe"], "drop_absent": True}, "drop_absent: renumbers the devices"),
+    ],
+)
+def test_names_that_cannot_be_matched(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        trace([Interval("zoe", 0, 1)], **arguments)
+
+
+def test_copies_of_named_devices_need_no_names() -> None:
+    model = trace([Interval("zoe", 0, 1), Interval("ann", 1, 2)], num_clients=3, devices="repeat", day_length=2)
+    assert model.table(2).astype(int).tolist() == [[1, 0, 1], [0, 1, 0]]

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ def shifts_of(client: Table, device: Table) -> set[int]:
     return {day for day in range(3) if (np.roll(device, -day * DAY) == client).all()}
 
 
-def copies(num_clients: int, devices: Devices, seed: int = 0, **others: bool) -> Table:
+def copies(num_clients: int, devices: Devices, seed: int = 0, **others: Any) -> Table:
     """[N, 12] the availability of the clients in three days."""
     model = trace(RECORDED, num_clients=num_clients, devices=devices, day_length=DAY, seed=seed, **others)
     return model.table(12).T

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlatest import DataError, Interval, MissingExtraError, diurnal, read_trace, write_trace
+from fedlatest import DataError, Interval, MissingExtraError, diurnal, load_digits, read_trace, write_trace
 from fedlatest.availability import AVAILABILITY, ClientInfo
 from fedlatest.availability.trace_files import find_trace, write_intervals
 
@@ -53,7 +53,7 @@ def write_parquet(path: Path, **columns: list[Any]) -> None:
 def test_parquet_with_names_and_further_columns(tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     write_parquet(path, end=[1, 2, 4], model=["x", "y", "x"], start=[0.0, 1.5, 3.0], client=["zoe", "ann", "zoe"])
-    assert read_trace(path) == [Interval(0, 0, 1), Interval(1, 1.5, 2), Interval(0, 3, 4)]
+    assert read_trace(path) == [Interval("zoe", 0, 1), Interval("ann", 1.5, 2), Interval("zoe", 3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,55 @@ def test_where_a_trace_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_intervals("a.csv", [Interval(1, 1, 2)])
     assert AVAILABILITY["trace"](clients, trace="a.csv").table(2).tolist() == [[False, False], [False, True]]
     assert find_trace(str(tmp_path / "b.csv")) == tmp_path / "b.csv"
+
+
+def test_further_columns_and_timestamps_in_csv(tmp_path: Path) -> None:
+    """Timestamps become seconds after midnight (UTC) of the first day; columns are found by their names."""
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "model,End,start,client\n"
+        "x,2026-01-31 02:00,2026-01-31 01:30,ann\n"
+        "y,2026-02-01T00:00:01Z,2026-01-31T23:00:00-00:30,bob\n"
+    )
+    assert read_trace(path) == [Interval("ann", 5400, 7200), Interval("bob", 84600, 86401)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("client,start,end\n0,1,2\n1,2026-01-31,2026-02-01\n", ": contains numbers and timestamps as times"),
+        ("client,start\n0,1\n", ": the first line must name the columns client, start, end, each once; end is missing"),
+        ("client,start,end\n0,2026-02-01,2026-01-31\n", ", line 2: an interval needs 0 <= start < end, not 2026-02-01"),
+        ("client,start,end,x\n0,1,2\n", ", line 2: expected client,start,end,x but found '0,1,2'"),
+    ],
+)
+def test_invalid_csv_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match="^" + re.escape(f"trace={path}{message}")):
+        read_trace(path)
+
+
+def test_a_data_frame_is_a_trace() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"client": ["ann", "bob"], "start": [0, 1.5], "end": [1, 2], "model": ["x", "y"]})
+    assert read_trace(frame) == [Interval("ann", 0, 1), Interval("bob", 1.5, 2)]
+    stamped = frame.assign(start=pandas.Timestamp("2026-01-31 00:00:10"), end=pandas.Timestamp("2026-01-31 00:01"))
+    assert read_trace(stamped) == [Interval("ann", 10, 60), Interval("bob", 10, 60)]
+    with pytest.raises(DataError, match=r"^trace: the data frame has no column end; its columns are client, start"):
+        read_trace(frame.drop(columns="end"))
+
+
+def test_a_trace_that_covers_few_clients_is_noted(tmp_path: Path) -> None:
+    from fedlatest.experiments.experiment import FederationBuilder
+    from fedlatest.experiments.mnist import mnist
+
+    path = tmp_path / "trace.csv"
+    path.write_text("client,start,end\n0,0,1\n3,0,1\n")
+    [experiment] = mnist.experiments([f"trace={path}", "availability=trace", "num_clients=20"])
+    builder = FederationBuilder(load_digits())
+    builder.check(experiment.values)
+    assert [note.split(": ")[1] for note in builder.notes] == [
+        "covers 2 of 20 clients; the other 18 are never available; use num_clients=2 or devices=repeat if that is not "
+        "intended"
+    ]

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from fedlatest.errors import RunFolderError
-from fedlatest.report import Line, PublishedCurve, RunRecord, draw_curves, draw_panels, read_runs
-from fedlatest.report.figures import OTHER_STYLES, STYLES, algorithm_styles
-from tests.report.recorded_runs import write_curve
+from fedlatest.report import Line, PublishedCurve, RunRecord, draw_curves, draw_panels, label_runs, read_runs
+from fedlatest.report.figures import OTHER_STYLES, STYLES, algorithm_styles, variant
+from tests.report.recorded_runs import write_curve, write_run
 
 
 def count_colours(path: Path) -> dict[tuple[int, ...], int]:
@@ -78,3 +78,21 @@ def test_unknown_file_format(tmp_path: Path) -> None:
     write_curve(tmp_path / "a", {0: [0.1, 0.5]})
     with pytest.raises(RunFolderError, match="could not be written"):
         draw_curves(read_runs([tmp_path]), tmp_path / "figure.nonsense")
+
+
+def test_runs_of_one_algorithm_are_labelled_by_what_differs(tmp_path: Path) -> None:
+    """By values, or by the folder if the values are the same; further runs have other shades and dashes."""
+    for step in (0.1, 0.2):
+        write_run(tmp_path / f"s{step}", learning_rate=step)
+    write_run(tmp_path / "twice" / "a", "fedavg", learning_rate=0.1)
+    write_run(tmp_path / "again" / "a", "fedavg", learning_rate=0.1)
+    write_run(tmp_path / "z", "naive").mark_diverged("NaN", round=3)
+    runs = read_runs([tmp_path / name for name in ("s0.1", "s0.2", "twice", "again", "z")])
+    assert label_runs(runs) == [
+        "FedLaAvg (learning_rate=0.1)", "FedLaAvg (learning_rate=0.2)", "FedAvg (twice/a)", "FedAvg (again/a)",
+        "Naive (diverged by round 3)",
+    ]  # fmt: skip
+    variants = [variant(STYLES["fedlaavg"], number) for number in range(8)]
+    assert len(set(variants)) == 8
+    assert len({colour for colour, _ in variants}) >= 7
+    draw_curves(runs, tmp_path / "figure.png")

@@ -316,3 +316,22 @@ def test_damaged_files_are_named(finished: Path) -> None:
         (finished / "manifest.json").write_bytes(damage)
         with pytest.raises(RunFolderError, match=message):
             _ = RunFolder(finished).manifest
+
+
+@pytest.mark.parametrize("place", ["round", "first array", "last byte"])
+def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path: Path, place: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_small(tmp_path / "cut", on_progress=interrupt_at(20))
+    path = tmp_path / "cut" / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    position = {"round": content.index(b'"round": "') + 10, "first array": start, "last byte": len(content) - 1}[place]
+    content[position] ^= 1
+    path.write_bytes(content)
+    before = (tmp_path / "cut" / "metrics.csv").read_bytes()
+    with pytest.raises(RunFolderError, match=r"checkpoint\.safetensors: damaged .* start the run again with --force"):
+        run_small(tmp_path / "cut", resume=True)
+    assert (tmp_path / "cut" / "metrics.csv").read_bytes() == before
+    path.write_bytes(content[: start // 2])
+    with pytest.raises(RunFolderError, match=r"checkpoint\.safetensors: cannot be read .* start the run again with"):
+        run_small(tmp_path / "cut", resume=True)

@@ -33,7 +33,10 @@ def test_sentences_about_the_papers_setting() -> None:
     """Too few rounds for the speed-up, a bound above G^2, staleness the largest part; a step and a bound exist."""
     text = " ".join(advise(MNIST, smoothness=10, problem=PROBLEM, learning_rate=0.01).sentences)
     assert "too few rounds for the speed-up N^(1/4): Theorem 4 promises it from E N^(3/2) / beta = 31,939,005" in text
-    assert "there are 4,000. Its step size and its bound still hold" in text
+    held = (
+        "there are 4,000. Its step size and its bound still hold from the round on in which all clients have taken part"
+    )
+    assert f"{held} (the rounds before add at most 31.5)" in text  # (5 + 2 gamma C L) I G^2 / R
     assert "The largest part of the bound is staleness, 95%: smaller steps, larger cohorts or shorter" in text
     assert "above G^2 = 25, which Assumption 3 already guarantees" in text
     assert "With 200 clients per round instead of 100, I falls from 1009 to 504." in text
@@ -97,3 +100,18 @@ def test_sentences_about_resonance() -> None:
     assert "use fedlaavg_fresh (stable up to 0.69)" in below
     assert "Give the step to compare its gain" in sentence(Resonance(unstable, stable, 18.0))
     assert sentence(Resonance(stable, stable, 18.0)).startswith("FedLaAvg does not resonate with this availability")
+
+
+def test_one_local_step_has_the_constants_of_theorem_3() -> None:
+    """With N = K = E = C = 1 there is no staleness, so no part of the bound is due to it."""
+    advice = advise(TrainingSetting(1, 1, 1, 100), smoothness=1, problem=Problem(1, 1, 1, 1))
+    assert advice.bound is not None
+    assert advice.bound.staleness == 0
+    assert advice.cold_start == 0
+
+
+def test_a_distance_of_zero_has_no_best_step() -> None:
+    advice = advise(TrainingSetting(1, 1, 1, 100), smoothness=1, problem=Problem(1, 1, 1, 0))
+    assert advice.best_step is None
+    assert any("With B = 0 the initial model is optimal already" in sentence for sentence in advice.sentences)
+    assert not any("the bound is smallest with" in sentence for sentence in advice.sentences)

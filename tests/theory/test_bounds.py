@@ -20,6 +20,7 @@ from fedlatest.theory import (
     theorem3,
     theorem4,
 )
+from fedlatest.theory.bounds import bound_for
 
 PROBLEM = Problem(smoothness=2, gradient=3, noise=1, distance=5)
 ONE: dict[str, Any] = {"num_clients": 1, "staleness": 0, "learning_rate": 0.1, "rounds": 1}
@@ -62,6 +63,21 @@ def test_theorem_3_by_hand() -> None:
     assert bound.total == pytest.approx(33.96)
     assert bound.dominant == "staleness"
     assert cold_start(PROBLEM, staleness=3, learning_rate=0.1, rounds=50) == pytest.approx(5.4 * 27 / 50)
+    several = cold_start(PROBLEM, staleness=3, learning_rate=0.1, rounds=50, num_local_steps=2)
+    assert several == pytest.approx(5.8 * 27 / 50)
+
+
+def test_noise_above_the_gradient_and_huge_constants_are_refused() -> None:
+    """E ||g||^2 = ||mean||^2 + variance, so sigma <= G; and a square of 1e300 is no number."""
+    for problem, message in (
+        (Problem(1, 1, 2, 1), "noise=2: is above gradient=1"),
+        (Problem(1, 1e300, 1, 1), r"gradient=1e\+300: must be a number from 0 to 1e\+100"),
+        (Problem(1e-200, 1, 1, 1), r"smoothness=1e-200: must be a number from 1e-100"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            theorem3(problem, **ONE)
+    with pytest.raises(ConfigError, match="distance=0: the smaller the step"):
+        best_step(Problem(1, 1, 1, 0), num_clients=1, staleness=0, rounds=1)
 
 
 def test_theorem_3_without_staleness_is_the_bound_of_parallel_sgd() -> None:
@@ -129,7 +145,7 @@ def test_best_step_is_not_worse_than_its_neighbours(n: int, staleness: int, roun
     assert 0 < best <= 1 / 8
 
     def at(step: float) -> float:
-        return theorem4(PROBLEM, **setting, learning_rate=step).total
+        return bound_for(PROBLEM, **setting, learning_rate=step).total
 
     for factor in (0.5, 0.99, 1.01, 2.0):
         if best * factor <= 1 / 8:

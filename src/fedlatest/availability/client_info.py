@@ -22,6 +22,7 @@ class ClientInfo(NamedTuple):
             the data set has no times.
         label_shares: [N, classes] share of each label among each client's samples; None if every sample of a client has
             its most frequent label.
+        names: [N] names of the clients; None if they have none.
     """
 
     labels: npt.NDArray[np.int64]
@@ -29,6 +30,7 @@ class ClientInfo(NamedTuple):
     seed: int
     sample_times: Sequence[npt.NDArray[np.int32]] | None = None
     label_shares: npt.NDArray[np.float32] | None = None
+    names: npt.NDArray[np.str_] | None = None
 
     @property
     def num_clients(self) -> int:

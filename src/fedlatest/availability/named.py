@@ -14,7 +14,7 @@ from fedlatest.availability import composition, patterns, stochastic
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
 from fedlatest.availability.client_info import LEAVING, ClientInfo, check_share
-from fedlatest.availability.trace_files import find_trace, read_trace
+from fedlatest.availability.trace_files import find_trace, number_clients, read_trace
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.errors import ConfigError, DataError
@@ -215,9 +215,13 @@ def _trace(
     intervals = read_trace(find_trace(trace))
     if not intervals:
         raise DataError(f"trace={trace}: contains no interval")
+    names = clients.names if any(isinstance(interval.client, str) for interval in intervals) else None
+    if names is None:
+        intervals, _ = number_clients(intervals)
     return traces.trace(
         intervals,
         num_clients=clients.num_clients,
+        names=names,
         wrap=wrap,
         round_length=round_length,
         devices=devices,

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from fedlatest.availability.fedscale_format import read_fedscale
 from fedlatest.availability.flash_format import read_flash
-from fedlatest.availability.trace_files import RecordedDevices, read_trace
+from fedlatest.availability.trace_files import RecordedDevices, number_clients, read_trace
 from fedlatest.errors import DataError
 
 TraceFormat = Literal["auto", "csv", "flash", "fedscale"]
@@ -41,8 +41,7 @@ def read_devices(path: Path, trace_format: TraceFormat = "auto") -> RecordedDevi
         return read_flash(path)
     if trace_format == "fedscale":
         return read_fedscale(path)
-    intervals = read_trace(path)
-    return RecordedDevices(intervals, 1 + max((interval.client for interval in intervals), default=-1))
+    return RecordedDevices(*number_clients(read_trace(path)))
 
 
 def summarise(devices: RecordedDevices) -> TraceSummary:
@@ -54,9 +53,9 @@ def summarise(devices: RecordedDevices) -> TraceSummary:
     (0.4, 10, 6.0)
     """
     length = max((interval.end for interval in devices.intervals), default=0)
-    present: dict[int, float] = {}  # time for which each device is available
-    reached: dict[int, float] = {}  # its latest end so far
-    absence: dict[int, float] = {}  # its longest absence so far
+    present: dict[int | str, float] = {}  # time for which each device is available
+    reached: dict[int | str, float] = {}  # its latest end so far
+    absence: dict[int | str, float] = {}  # its longest absence so far
     for device, start, end in sorted(devices.intervals):
         before = reached.get(device, 0)
         absence[device] = max(absence.get(device, 0), start - before)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike as Values
 
 from fedlatest.availability.base import MAX_ROUNDS, Availability, Deterministic
 from fedlatest.availability.intervals import Positions, RoundIntervals
-from fedlatest.availability.trace_files import Interval
+from fedlatest.availability.trace_files import Interval, number_clients
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.errors import ConfigError, DataError
 
@@ -32,7 +32,8 @@ Devices = Literal["exact", "repeat", "sample"]
 def trace(
     intervals: Sequence[Interval],
     *,
-    num_clients: int,
+    num_clients: int | None = None,
+    names: Sequence[str] | npt.NDArray[np.str_] | None = None,
     wrap: bool = False,
     round_length: float = 1.0,
     devices: Devices = "exact",
@@ -50,7 +51,10 @@ def trace(
 
     Args:
         intervals: Intervals in any order; those of one client may touch or overlap.
-        num_clients: Number of clients, N; with `devices="exact"`, intervals refer to clients 0 .. N - 1.
+        num_clients: Number of clients, N; with `devices="exact"`, intervals refer to clients 0 .. N - 1. By default
+            the number of names.
+        names: [N] names of the clients, such as `federation.names`; with `devices="exact"`, the clients of the
+            intervals are matched with them, and whole numbers with names like "7".
         wrap: Whether to repeat the trace after its last end, or after its whole days.
         round_length: Length of a round in the time unit of the intervals.
         devices: Whether clients are exactly the recorded devices, or copies of them.
@@ -60,10 +64,12 @@ def trace(
 
     Raises:
         ConfigError: `round_length` or `day_length` is not positive, or too short or too long for the trace.
-        DataError: There is no interval, or an interval is invalid.
+        DataError: There is no interval, an interval is invalid, or it names an unknown client.
 
     >>> trace([Interval(0, 1, 3), Interval(1, 0, 2)], num_clients=2).table(4).astype(int).tolist()
     [[0, 1], [1, 1], [1, 0], [0, 0]]
+    >>> trace([Interval("zoe", 1, 3), Interval("ann", 0, 2)], names=["ann", "zoe"]).table(3).astype(int).tolist()
+    [[1, 0], [1, 1], [0, 1]]
     >>> evenings = [Interval(0, 1, 2), Interval(0, 3, 4)]  # the second half of two days of two rounds each
     >>> trace([*evenings, Interval(1, 0, 1)], num_clients=4, devices="repeat", day_length=2).table(4).T.astype(int)
     array([[0, 1, 0, 1],
@@ -78,6 +84,18 @@ def trace(
         raise ConfigError(f"devices={devices}: choose one of exact, repeat, sample")
     if len(intervals) == 0:
         raise DataError("the trace contains no interval")
+    num_clients = _check_num_clients(num_clients, names)
+    if devices != "exact":
+        intervals, _ = number_clients(intervals)
+    elif names is not None:
+        if drop_absent:
+            raise ConfigError("drop_absent: renumbers the devices, so that names cannot be matched; leave out one")
+        intervals = _match_names(intervals, names)
+    elif named := next((client for client, _, _ in intervals if isinstance(client, str)), None):
+        raise ConfigError(
+            f"names: the trace names its clients ({named!r}, ...), but the names of the federation's clients are not "
+            f'given; pass names=federation.names, or devices="repeat" if it does not matter which client is which'
+        )
     flat = np.fromiter(chain.from_iterable(intervals), np.float64, 3 * len(intervals))  # faster than np.array
     clients, start_times, end_times = flat.reshape(-1, 3).T
     most = num_clients if devices == "exact" and not drop_absent else MAX_DEVICES
@@ -226,6 +244,29 @@ class CopiedTrace(Deterministic):
         device, shift = (np.asarray(array, np.int64) for array in (self.device, self.shift))
         _, first, number = np.unique(device * MAX_ROUNDS + shift, return_index=True, return_inverse=True)
         return Availability.mean_rates(self.subset(first), horizon, seed)[number]
+
+
+def _check_num_clients(num_clients: int | None, names: Sequence[str] | npt.NDArray[np.str_] | None) -> int:
+    """Return N; raise ConfigError if it is neither given nor the number of names."""
+    if num_clients is None and names is None:
+        raise ConfigError("num_clients: give the number of clients, or their names")
+    if num_clients is not None and names is not None and len(names) != num_clients:
+        raise ConfigError(f"num_clients={num_clients}: there are {len(names)} names; leave out num_clients")
+    return len(names) if names is not None else int(num_clients or 0)
+
+
+def _match_names(intervals: Sequence[Interval], names: Sequence[str] | npt.NDArray[np.str_]) -> list[Interval]:
+    """Return the intervals with the position of each client's name; raise DataError if there is no such name."""
+    position = {str(name): index for index, name in enumerate(names)}
+    unknown = list(dict.fromkeys(str(client) for client, _, _ in intervals if str(client) not in position))
+    if unknown:
+        others = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""
+        some = ", ".join(list(position)[:3])
+        raise DataError(
+            f"the trace names client {unknown[0]!r}{others}, which the federation does not have; its {len(names)} "
+            f"clients are {some}{', ...' if len(names) > 3 else ''}"
+        )
+    return [Interval(position[str(client)], start, end) for client, start, end in intervals]
 
 
 def _device_trace(merged: RoundIntervals, num_devices: int, length: int) -> Trace:

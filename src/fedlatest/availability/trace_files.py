@@ -1,10 +1,11 @@
-"""Recorded availability in files: intervals with the columns client, start, end, as CSV, gzipped CSV or Parquet."""
+"""Recorded availability in tables with the columns client, start, end: CSV, gzipped CSV, Parquet or a data frame."""
 
 import csv
 import gzip
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, time
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +27,9 @@ GZIP, PARQUET = ".gz", ".parquet"  # suffixes; a file with any other suffix is C
 
 
 class Interval(NamedTuple):
-    """A client is available from `start` (included) to `end` (excluded)."""
+    """A client, given by its position or its name, is available from `start` (included) to `end` (excluded)."""
 
-    client: int
+    client: int | str
     start: float
     end: float
 
@@ -41,26 +42,45 @@ class RecordedDevices(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_trace(path: Path | str) -> list[Interval]:
-    """Read the intervals of a file with the columns client, start, end.
+def read_trace(source: Any) -> list[Interval]:
+    """Read the intervals of a file or a data frame with the columns client, start, end; other columns are ignored.
 
     A file whose name ends in .gz is gzipped CSV, .parquet is Parquet (needs the extra `parquet`), anything else CSV.
-    If all clients are whole numbers, they are positions. Otherwise they are names, numbered in the order of their first
-    appearance.
+    If all clients are whole numbers, they are positions. Otherwise they are names (so are numbers with leading zeros or
+    above 10 million), which `trace` matches with the names of a federation. Times are numbers, or timestamps such as
+    2026-01-31 08:00, which become seconds after midnight (UTC) of the first day.
+
+    Args:
+        source: The path of a file, or a data frame of pandas or polars.
 
     Raises:
-        DataError: The file cannot be read or a row is invalid; the message names the file and the row.
+        DataError: The source cannot be read or a row is invalid; the message names the file and the row.
         MissingExtraError: The file is Parquet, and pyarrow is not installed.
     """
-    path = Path(path)
-    rows = _read_parquet(path) if path.suffix == PARQUET else _read_csv(path)
-    parsed = [_parse_row(place, row) for place, row in rows if row]
-    names = list(dict.fromkeys(name for name, _, _ in parsed))
-    by_position = all(
-        name.isdecimal() and int(name) <= MAX_POSITION for name in names
-    )  # larger ones are serial numbers
-    number = {name: int(name) if by_position else index for index, name in enumerate(names)}
-    return [Interval(number[name], start, end) for name, start, end in parsed]
+    if hasattr(source, "columns"):
+        name, rows = "trace", _read_frame(source)
+    else:
+        path = Path(source)
+        name, rows = f"trace={path}", _read_parquet(path) if path.suffix == PARQUET else _read_csv(path)
+    parsed = [_parse_row(place, row) for place, row in rows if any(row)]
+    intervals = _to_intervals(name, parsed)
+    if all(_is_position(str(client)) for client in {interval.client for interval in intervals}):
+        return [Interval(int(client), start, end) for client, start, end in intervals]
+    return intervals
+
+
+def number_clients(intervals: Sequence[Interval]) -> tuple[list[Interval], int]:
+    """Return the intervals with positions instead of names, and the number of positions.
+
+    Names are numbered in the order of their first appearance, for uses in which it does not matter which is which.
+    """
+    names = list(dict.fromkeys(interval.client for interval in intervals))
+    if all(str(name).isdecimal() and int(name) <= MAX_POSITION for name in names):
+        number = {name: int(name) for name in names}
+    else:
+        number = {name: index for index, name in enumerate(names)}
+    numbered = [Interval(number[client], start, end) for client, start, end in intervals]
+    return numbered, 1 + max(number.values(), default=-1)
 
 
 def find_trace(path: str) -> Path:
@@ -118,7 +138,7 @@ def write_table(
 
 
 def write_intervals(
-    path: Path | str, rows: Iterable[tuple[int, float, float]], *, error: type[FedlatestError] = DataError
+    path: Path | str, rows: Iterable[tuple[int | str, float, float]], *, error: type[FedlatestError] = DataError
 ) -> None:
     """Write intervals (client, start, end) as a trace for `read_trace`, completely or not at all.
 
@@ -152,10 +172,18 @@ def _read_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
         # some spreadsheets write a byte order mark
         with open_lines(path, encoding="utf-8-sig", limit=MAX_BYTES) as lines:
             rows = csv.reader(lines)
-            if tuple(name.strip().lower() for name in next(rows, [])) != COLUMNS:
-                raise DataError(f"trace={path}: the first line must be {','.join(COLUMNS)}")
+            header = [name.strip().lower() for name in next(rows, [])]
+            if missing := [name for name in COLUMNS if header.count(name) != 1]:
+                raise DataError(
+                    f"trace={path}: the first line must name the columns {', '.join(COLUMNS)}, each once; "
+                    f"{missing[0]} is missing or repeated in {','.join(header)!r}"
+                )
+            positions = [header.index(name) for name in COLUMNS]
             for number, row in enumerate(rows, start=2):
-                yield f"trace={path}, line {number}", row
+                if row and len(row) != len(header):
+                    found = ",".join(row)
+                    raise DataError(f"trace={path}, line {number}: expected {','.join(header)} but found {found!r}")
+                yield f"trace={path}, line {number}", [row[position] for position in positions] if row else []
     except (*DECOMPRESSION_ERRORS, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"trace={path}: cannot be read as text ({error})") from error
 
@@ -176,6 +204,16 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, list[str]]]:
     return ((f"trace={path}, row {number}", row) for number, row in enumerate(rows, start=1))
 
 
+def _read_frame(frame: Any) -> Iterator[tuple[str, list[str]]]:
+    """Yield where each row of a data frame stands, for error messages, and its cells as text."""
+    if missing := [name for name in COLUMNS if name not in list(frame.columns)]:
+        found = ", ".join(map(str, frame.columns))
+        raise DataError(f"trace: the data frame has no column {missing[0]}; its columns are {found}")
+    columns = (frame[name].to_list() for name in COLUMNS)
+    rows = ([_cell(value) for value in row] for row in zip(*columns, strict=True))
+    return ((f"trace, row {number}", row) for number, row in enumerate(rows))
+
+
 def _check_parquet(path: Path, file: Any) -> None:
     """Raise DataError if a column is missing, or if the footer of the file announces more than the limits."""
     if missing := [name for name in COLUMNS if name not in file.schema_arrow.names]:
@@ -189,13 +227,15 @@ def _check_parquet(path: Path, file: Any) -> None:
         )
 
 
-def _write_parquet(path: Path, draft: Path, rows: Iterable[tuple[int, float, float]]) -> None:
+def _write_parquet(path: Path, draft: Path, rows: Iterable[tuple[int | str, float, float]]) -> None:
     parquet = _pyarrow(path)
     import pyarrow
 
-    columns = np.array(list(rows), float).reshape(-1, 3).T
-    arrays = [columns[0].astype(np.int64), columns[1], columns[2]]
-    parquet.write_table(pyarrow.table(arrays, names=list(COLUMNS)), draft)
+    clients, starts, ends = zip(*rows, strict=True) if (rows := list(rows)) else ((), (), ())
+    times = [np.array(column, float) for column in (starts, ends)]
+    named = any(isinstance(client, str) for client in clients)
+    first = list(map(str, clients)) if named else np.array(clients, np.int64)
+    parquet.write_table(pyarrow.table([first, *times], names=list(COLUMNS)), draft)
 
 
 def _pyarrow(path: Path) -> Any:
@@ -213,6 +253,10 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def _is_position(text: str) -> bool:
+    return text.isdecimal() and str(int(text)) == text and int(text) <= MAX_POSITION
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -221,14 +265,48 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _parse_row(place: str, row: list[str]) -> tuple[str, float, float]:
+class _ParsedRow(NamedTuple):
+    place: str  # for error messages
+    client: str
+    start: float | datetime
+    end: float | datetime
+    times: str  # as they were written
+
+
+def _parse_row(place: str, row: list[str]) -> _ParsedRow:
     try:
         name, start, end = (cell.strip() for cell in row)
-        times = float(start), float(end)
+        parsed = _ParsedRow(place, name, _parse_time(start), _parse_time(end), f"{start} .. {end}")
     except ValueError:
         raise DataError(f"{place}: expected client,start,end but found {','.join(row)!r}") from None
     if not name or (_is_number(name) and not name.isdecimal()):
         raise DataError(f"{place}: client {name!r} is neither a position (0, 1, ...) nor a name")
-    if not (math.isfinite(times[1]) and 0 <= times[0] < times[1]):
-        raise DataError(f"{place}: an interval needs 0 <= start < end, not {start} .. {end}")
-    return name, *times
+    return parsed
+
+
+def _parse_time(text: str) -> float | datetime:
+    """Return a number, or the timestamp in UTC; timestamps without a time zone are taken as UTC."""
+    try:
+        return float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)  # raises ValueError
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _to_intervals(source: str, rows: list[_ParsedRow]) -> list[Interval]:
+    """Return the rows with numbers as times; timestamps become seconds after midnight of the first day."""
+    moments = [moment for row in rows for moment in (row.start, row.end) if isinstance(moment, datetime)]
+    if moments and len(moments) < 2 * len(rows):
+        raise DataError(f"{source}: contains numbers and timestamps as times; use one of them")
+    origin = datetime.combine(min(moments, default=datetime.min).date(), time(), UTC)
+    intervals = []
+    for row in rows:
+        start, end = (_seconds_after(origin, moment) for moment in (row.start, row.end))
+        if not (math.isfinite(end) and 0 <= start < end):
+            raise DataError(f"{row.place}: an interval needs 0 <= start < end, not {row.times}")
+        intervals.append(Interval(row.client, start, end))
+    return intervals
+
+
+def _seconds_after(origin: datetime, moment: float | datetime) -> float:
+    return (moment - origin).total_seconds() if isinstance(moment, datetime) else moment

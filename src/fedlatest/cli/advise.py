@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from fedlatest.cli.app import app, out, use_device
+from fedlatest.cli.app import app, out, print_prose, use_device
 from fedlatest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def advise(
             raise ConfigError(f"{name} {count}: must be at least 1")
     for name, size in {"--learning-rate": learning_rate, "--round-length": round_length}.items():
         if size is not None and not (math.isfinite(size) and size > 0):
-            raise ConfigError(f"{name} {size:g}: must be above 0")
+            raise ConfigError(f"{name} {size:g}: must be a finite number above 0")
     if recipe is not None:
         numbers = {"--clients": clients, "--cohort": cohort, "--participation": participation, "--e": e,
                    "--trace": recorded, "--local-steps": local_steps}  # fmt: skip
@@ -94,9 +93,9 @@ def advise(
     )  # fmt: skip
     out.print(_table(known, advice))
     for sentence in [*([known.note] if known.note else []), *advice.sentences]:
-        out.print(Text(sentence), soft_wrap=True)
+        print_prose(sentence)
     if known.problem is None:
-        out.print("To compute the bound, give G, sigma and B with --gradient, --noise and --distance.")
+        print_prose("To compute the bound, give G, sigma and B with --gradient, --noise and --distance.")
 
 
 def _from_recipe(
@@ -205,10 +204,10 @@ def _measure_trace(
     The trace is repeated if it is shorter than the given number of rounds.
     """
     from fedlatest.availability import read_trace, trace
+    from fedlatest.availability.trace_files import number_clients
 
-    intervals = read_trace(path)
-    if clients is None:
-        clients = 1 + max((interval.client for interval in intervals), default=0)
+    intervals, num_devices = number_clients(read_trace(path))
+    clients = max(num_devices, 1) if clients is None else clients
     length = math.ceil(max((interval.end for interval in intervals), default=1) / round_length)
     rounds = length if rounds is None else rounds
     model = trace(intervals, num_clients=clients, round_length=round_length, wrap=rounds > length)
@@ -251,8 +250,10 @@ def _table(known: AdviceInput, advice: "Advice") -> Table:
         constants = f"{problem.gradient:.3g}, {problem.noise:.3g}, {problem.distance:.3g}"
         sources = dict.fromkeys(_source(known, name) for name in ("gradient", "noise", "distance"))
         rows.append(("gradient, noise, distance", "G, s, B", constants, " and ".join(sources)))
-        rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", "Theorem 4"))
+        theorem = "Theorem 3" if setting.num_local_steps == 1 else "Theorem 4"
+        rows.append(("bound on ||grad f||^2, mean", "", f"{advice.bound.total:.4g}", theorem))
         rows += [(f"  {part}", "", f"{value:.4g}", "") for part, value in advice.bound._asdict().items()]
+        rows.append(("to add for the first I rounds", "", f"{advice.cold_start:.4g}", "not in the theorem"))
     for row in rows:
         table.add_row(*row)
     return table

@@ -16,7 +16,7 @@ from fedlatest.errors import ConfigError, FedlatestError
 from fedlatest.version import __version__
 
 typer.core.HAS_RICH = False  # plain help; typer before 0.21 would escape brackets even with rich_markup_mode=None
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 out = PlainConsole()
 err = PlainConsole(stderr=True)
 LONGEST_WAIT = 3600  # seconds that one device of a process may wait for another
@@ -52,6 +52,11 @@ def about(
     if version:
         out.print(f"fedlatest {__version__}")
         raise typer.Exit
+
+
+def print_prose(sentence: str) -> None:
+    """Print a sentence: wrapped between words on a terminal, on one line otherwise."""
+    out.print(Text(sentence), soft_wrap=not out.is_terminal)
 
 
 def show_notes(notes: list[str]) -> None:

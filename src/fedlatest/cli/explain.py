@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from fedlatest.cli.app import app, out, use_device
+from fedlatest.cli.app import app, out, print_prose, use_device
 from fedlatest.errors import ConfigError
 from fedlatest.theory import Example1, accumulated_bias
 
@@ -46,7 +45,7 @@ def example1(
     endings = explain_example1(example, learning_rate=learning_rate)
     out.print(_endings_table(example, endings))
     for sentence in _sentences(example, endings, learning_rate):
-        out.print(Text(sentence), soft_wrap=True)
+        print_prose(sentence)
     errors = theorem2_errors(example)
     out.print("", _errors_table(errors))
     out.print(f"figure: {_draw(example, endings, errors, learning_rate, to)}", soft_wrap=True)
@@ -80,7 +79,7 @@ def rate(
     ]
     out.print(_rate_table(points))
     for sentence in _rate_sentences(points):
-        out.print(Text(sentence), soft_wrap=True)
+        print_prose(sentence)
     measured = [MeasuredRate(p.setting.num_clients, p.setting.rounds, p.mean_squared, p.bound.total) for p in points]
     out.print(f"figure: {draw_rate(measured, to)}", soft_wrap=True)
 
@@ -109,8 +108,9 @@ def _sentences(example: Example1, endings: list["Ending"], learning_rate: float)
     rounds = len(endings[0].iterates) - 1
     if example.e1 == example.e2:
         return [
-            f"{rounds} rounds from x = 0. Both clients have the same mean (e1 = e2), so every algorithm converges to "
-            f"the optimum, {example.optimum:g}."
+            f"{rounds} rounds from x = 0. Both clients have the same mean (e1 = e2), so all formulas give the optimum, "
+            f"{example.optimum:g}.",
+            _agreement_sentence(example, endings, learning_rate),
         ]
     turning_point, limit = example.fedavg_turning_point(learning_rate), example.fedavg_limit(learning_rate)
     sentences = [
@@ -139,7 +139,11 @@ def _bias_sentence(example: Example1, rounds: int) -> str:
 def _agreement_sentence(example: Example1, endings: list["Ending"], learning_rate: float) -> str:
     rounds = len(endings[0].iterates) - 1
     scale = max(1.0, abs(example.e1), abs(example.e2))
-    different = [ending.title for ending in endings if abs(ending.simulated - ending.predicted) > TOLERANCE * scale]
+    different = [
+        ending.title
+        for ending in endings
+        if not abs(ending.simulated - ending.predicted) <= TOLERANCE * scale  # NaN is different, too
+    ]
     if different == ["FedLaAvg"]:
         return (
             f"FedLaAvg has not converged: the step {learning_rate:g} is too large for blocks of "

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from fedlatest.cli.app import out, show_notes, use_device
+from fedlatest.cli.app import out, print_prose, show_notes, use_device
 from fedlatest.cli.explain import check_figure, explain
 from fedlatest.cli.sweep import parse_over
 from fedlatest.errors import ConfigError
@@ -68,7 +67,7 @@ def stability(
         "--round-length": round_length,
     }.items():
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise ConfigError(f"{name} {value:g}: must be above 0")
+            raise ConfigError(f"{name} {value:g}: must be a finite number above 0")
     if rounds < 100:
         raise ConfigError(f"--rounds {rounds}: must be at least 100, of which half are a transient")
     if (recipe is None) == (recorded is None):
@@ -95,7 +94,7 @@ def stability(
     ]  # fmt: skip
     out.print(_table(found, results, over))
     for sentence in _sentences(found, results, has_model=model is not None, given=curvature is not None):
-        out.print(Text(sentence), soft_wrap=True)
+        print_prose(sentence)
     out.print(f"figure: {_draw(found, results, over, to)}", soft_wrap=True)
 
 
@@ -148,6 +147,7 @@ def _from_trace(
     import numpy as np
 
     from fedlatest.availability import read_trace, trace
+    from fedlatest.availability.trace_files import number_clients
     from fedlatest.experiments.stability_prediction import LocalTraining
     from fedlatest.simulation.experiment_spec import cohort_size
 
@@ -155,8 +155,8 @@ def _from_trace(
         raise ConfigError(f"--local-steps {local_steps}: must be at least 1")
     if curvature is not None and learning_rate is None:
         raise ConfigError("--curvature: the gain also needs the step; add --learning-rate")
-    intervals = read_trace(path)
-    clients = 1 + max((interval.client for interval in intervals), default=0)
+    intervals, num_devices = number_clients(read_trace(path))
+    clients = max(num_devices, 1)
     model = trace(intervals, num_clients=clients, round_length=round_length, wrap=True)
     training = LocalTraining(np.ones(clients), local_steps, learning_rate)
     return Setting(path.name, model, training, cohort_size(clients, *cohort_or_participation), None, None, curvature)

@@ -22,6 +22,7 @@ from fedlatest.cli.app import err
 if TYPE_CHECKING:
     from fedlatest.experiments.parallel_runs import Batch, BatchProgress
     from fedlatest.simulation import Progress as SimulationProgress
+    from fedlatest.simulation.printed_progress import PrintedProgress
 
 
 class GracefulStop:
@@ -50,15 +51,20 @@ class GracefulStop:
 
 
 class RoundsPerSecond(ProgressColumn):
-    """A column that shows the speed in rounds per second."""
+    """A column that shows the speed in rounds per second, and before the first rounds that they are compiled."""
 
     def render(self, task: Task) -> Text:
         """Return the text of the column."""
+        if task.fields.get("compiling"):
+            return Text("compiling")
         return Text("" if task.speed is None else f"{task.speed:,.0f} rounds/s")
 
 
 class ExperimentBars:
-    """One progress bar per experiment, and an estimate of time and memory once the first rounds are timed."""
+    """One progress bar per experiment, and an estimate of time and memory once the first rounds are timed.
+
+    If the output is not a terminal, lines are printed instead, at most one every few seconds.
+    """
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -71,6 +77,8 @@ class ExperimentBars:
             speed_estimate_period=20,
         )
 
+        self._lines: PrintedProgress | None = None
+
     def __enter__(self) -> "ExperimentBars":
         self._progress.start()
         return self
@@ -80,8 +88,14 @@ class ExperimentBars:
 
     def start(self, name: str, rounds: int) -> None:
         """Add a bar for the next experiment."""
-        self._task = self._progress.add_task(name, total=rounds)
+        self._task = self._progress.add_task(name, total=rounds, compiling=True, visible=err.is_terminal)
         self._estimate_shown, self._started = False, False
+        self._lines = None
+        if not (err.is_terminal or err.quiet):
+            from fedlatest.simulation.printed_progress import PrintedProgress
+
+            self._lines = PrintedProgress(name, file=err.file)
+            self._lines.begin()
 
     def update(self, progress: "SimulationProgress") -> None:
         """Show the progress of the current experiment."""
@@ -90,7 +104,11 @@ class ExperimentBars:
             self._started = True
             for note in progress.notes:
                 self._progress.console.print(note, soft_wrap=True)
+        else:
+            self._progress.update(self._task, compiling=False)
         self._progress.update(self._task, completed=progress.round)
+        if self._lines is not None:
+            self._lines(progress)
         if not self._estimate_shown and progress.seconds_left is not None:
             self._estimate_shown = True
             if progress.seconds_left > 10:

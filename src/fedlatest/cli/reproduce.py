@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from fedlatest.reproduction.figure import Figure
     from fedlatest.reproduction.papers import Judgement, Reproduction
 
+FIGURE_NAMES = (  # written out, so that the help starts without JAX; a test compares them
+    "mnist: availability, chart, illustration, clients, participation, more, sequential. "
+    "sentiment140: availability, sleep, clients, participation."
+)
+
 
 @app.command()
 def reproduce(
     paper: Annotated[str, typer.Argument(help="mnist (the convex task) or sentiment140 (the non-convex task).")],
-    figure: Annotated[list[str] | None, typer.Option(help="Only this figure; can be given several times.")] = None,
+    figure: Annotated[
+        list[str] | None, typer.Option(help=f"Only this figure; can be given several times. {FIGURE_NAMES}")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 .. N-1.")] = 1,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds (default: the paper's).")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,

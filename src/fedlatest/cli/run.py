@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,10 +18,15 @@ from fedlatest.cli.progress import ExperimentBars, GracefulStop, LoadingBars
 from fedlatest.errors import ConfigError, DivergedError, RunFolderError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from fedlatest.experiments import Recipe
     from fedlatest.report import RunRecord
     from fedlatest.simulation import ExperimentSpec, Progress
     from fedlatest.simulation.row_storage import ClientRows
+
+WIDTH_OF_FILES = 240  # characters in a line of a table that is not shown on a terminal
 
 
 @app.command("list")
@@ -45,7 +51,7 @@ def list_all() -> None:
 @app.command()
 def run(
     recipe: Annotated[
-        str, typer.Argument(help="quickstart, mnist, cifar10, tweets or sentiment140; see `fedlatest list`.")
+        str, typer.Argument(help="quickstart, digits, mnist, cifar10, tweets or sentiment140; see `fedlatest list`.")
     ],
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
@@ -105,17 +111,23 @@ def run(
                 cluster, experiments, folders, builder, chosen.name, data, numbers,
                 num_workers=default_workers(), device=device, replace=force, tensorboard=tensorboard,
             )  # fmt: skip
+            diverged = [error for folder in folders if (error := _divergence(folder)) is not None]
             for folder in folders:
-                _raise_if_diverged(folder)
-                _draw(folder)
+                if _divergence(folder) is None:
+                    _draw(folder)
         else:
-            _run_all([experiment.name for experiment in experiments], specs, folders, options)
+            diverged = _run_all([experiment.name for experiment in experiments], specs, folders, options)
     except KeyboardInterrupt:
         option = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; to resume from the last checkpoint in {root}, repeat the command {option}", soft_wrap=True)
         raise typer.Exit(130) from None
+    if diverged and len(folders) == 1:
+        raise diverged[0]
     if is_first():
         _show(folders, root / "figure.png")
+    if diverged:
+        others = f" ({len(diverged)} of {len(folders)} runs diverged)" if len(diverged) > 1 else ""
+        raise DivergedError(f"{diverged[0]}{others}")
 
 
 @app.command()
@@ -153,12 +165,19 @@ def check_is_no_run(root: Path, command: str) -> None:
         raise RunFolderError(f"{root}: is itself a run folder, and {command} writes several; choose another --out")
 
 
-def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path], options: Mapping[str, Any]) -> None:
-    """Run one experiment after the other, each with its own progress bar and figure."""
+def _run_all(
+    names: list[str], specs: "list[ExperimentSpec]", folders: list[Path], options: Mapping[str, Any]
+) -> list[DivergedError]:
+    """Run one experiment after the other, each with its own progress bar and figure.
+
+    Returns:
+        The errors of the runs that diverged, which do not stop the others.
+    """
     from fedlatest.runs import RunFolder
     from fedlatest.simulation import simulate_spec
     from fedlatest.simulation.processes import is_first
 
+    diverged: list[DivergedError] = []
     with GracefulStop() as stop, ExperimentBars() as bars:
         for name, spec, folder in zip(names, specs, folders, strict=True):
             bars.start(name, spec.rounds)
@@ -172,16 +191,21 @@ def _run_all(names: list[str], specs: "list[ExperimentSpec]", folders: list[Path
                 if stop.requested:
                     raise KeyboardInterrupt
 
-            simulate_spec(spec, folder, on_progress=on_progress, **options)
+            try:
+                simulate_spec(spec, folder, on_progress=on_progress, **options)
+            except DivergedError as error:
+                diverged.append(DivergedError(f"{name}: {error}" if len(names) > 1 else str(error)))
+                continue
             if is_first():
                 _draw(folder)
+    return diverged
 
 
-def _raise_if_diverged(folder: Path) -> None:
+def _divergence(folder: Path) -> DivergedError | None:
     from fedlatest.runs import RunFolder
 
-    if reason := RunFolder(folder).manifest.get("diverged"):
-        raise DivergedError(reason)
+    reason = RunFolder(folder).manifest.get("diverged")
+    return DivergedError(reason) if reason else None
 
 
 def _draw(folder: Path) -> None:
@@ -211,23 +235,42 @@ def _show(folders: list[Path], figure: Path) -> None:
 
     records = read_runs(folders)
     draw_curves(records, figure)
-    out.print(_table(records))
+    # What is not shown on a terminal has one line for each run, whatever its length.
+    wide = out if out.is_terminal else Console(file=out.file, width=WIDTH_OF_FILES)
+    wide.print(_table(records))
     out.print(f"figure: {figure}", soft_wrap=True)
 
 
 def _table(records: "list[RunRecord]") -> Table:
-    table = Table("algorithm", box=None, header_style="bold", pad_edge=False)
+    from fedlatest.report import label_runs
+
+    has_seeds = any(len(record.metrics.seeds) > 1 for record in records)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("algorithm", overflow="fold")
     for column in ("final test accuracy", "mean of the last quarter", "swing in the last quarter", "largest staleness"):
-        table.add_column(column, justify="right")
-    for record in records:
+        table.add_column(column, justify="right", min_width=15 if has_seeds and "staleness" not in column else None)
+    for label, record in zip(label_runs(records), records, strict=True):
+        if record.diverged:
+            table.add_row(label, "diverged", "-", "-", "-")
+            continue
+        late = record.late("test_accuracy")
+        swings = late.max(axis=1) - late.min(axis=1)
         table.add_row(
-            record.title,
-            f"{record.final_accuracy:.4f}",
-            f"{record.late_accuracy:.4f}",
-            "-" if math.isnan(record.swing) else f"{record.swing:.4f}",
+            label,
+            _mean_and_spread(record.metrics.column("test_accuracy")[:, -1]),
+            _mean_and_spread(late.mean(axis=1)),
+            "-" if math.isnan(record.swing) else _mean_and_spread(swings),
             str(record.largest_staleness),
         )
+    if has_seeds:
+        table.caption, table.caption_justify = "mean \N{PLUS-MINUS SIGN} standard deviation over seeds", "left"
     return table
+
+
+def _mean_and_spread(values: "npt.NDArray[np.float64]") -> str:
+    """Format [seeds] values as their mean and, if there are several, their standard deviation."""
+    spread = f" \N{PLUS-MINUS SIGN} {values.std(ddof=1):.4f}" if len(values) > 1 else ""
+    return f"{values.mean():.4f}{spread}"
 
 
 def _seeds(seed: int | None, seeds: int | None) -> list[int]:

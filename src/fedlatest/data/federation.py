@@ -36,6 +36,7 @@ class Federation:
         test_labels: Test labels.
         order: Rows of the training samples, grouped by client.
         offsets: [N + 1] where each client begins in `order`.
+        names: [N] names of the clients, if they have names; `trace` matches recorded availability with them.
         ids: [N] stable client ids, which select the random streams: reordering the clients does not change a run. By
             default 0 .. N - 1.
         table: [words, dimensions] word vectors for features that are `Words`; row 0 is zero.
@@ -52,6 +53,7 @@ class Federation:
     test_labels: npt.NDArray[Any]
     order: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
+    names: npt.NDArray[np.str_] | None = None
     ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     table: npt.NDArray[np.float32] | None = None
     second: npt.NDArray[np.int32] | None = None
@@ -59,6 +61,8 @@ class Federation:
     def __post_init__(self) -> None:
         if self.ids.size == 0:
             object.__setattr__(self, "ids", np.arange(self.num_clients, dtype=np.int32))
+        if self.names is not None:
+            object.__setattr__(self, "names", np.asarray(self.names, np.str_))
         self._check()
 
     @property
@@ -90,7 +94,7 @@ class Federation:
     @cached_property
     def pooled(self) -> "Federation":
         """The same data as a federation of one client."""
-        return replace(self, offsets=self.offsets[[0, -1]], ids=np.zeros(1, np.int32))
+        return replace(self, offsets=self.offsets[[0, -1]], names=None, ids=np.zeros(1, np.int32))
 
     def client_labels(self) -> npt.NDArray[np.int64]:
         """Return [N] each client's most frequent label; the lowest if there are several."""
@@ -119,6 +123,11 @@ class Federation:
         }
 
     def _check(self) -> None:
+        for part in ("features", "labels", "test_features", "test_labels", "order", "offsets"):
+            value = getattr(self, part)
+            if not all(hasattr(leaf, "dtype") for leaf in _leaves(value)):
+                kind = type(value).__name__
+                raise DataError(f"{self.name}: {part} must be an array, not a {kind}; convert it with np.asarray")
         samples = {len(leaf) for leaf in _leaves((self.features, self.labels))}
         if len(samples) != 1:
             raise DataError(f"{self.name}: features and labels differ in length ({sorted(samples)})")
@@ -131,6 +140,8 @@ class Federation:
                 raise DataError(f"{self.name}: label {labels.min()} is negative; labels are 0 .. classes - 1")
         if self.ids.shape != (self.num_clients,) or not _are_distinct(self.ids):
             raise DataError(f"{self.name}: ids must contain one distinct id for each of the {self.num_clients} clients")
+        if self.names is not None and (self.names.shape != (self.num_clients,) or not _are_distinct(self.names)):
+            raise DataError(f"{self.name}: names must contain one distinct name for each of {self.num_clients} clients")
         if self.num_clients < 1 or self.offsets[0] != 0 or self.offsets[-1] != len(self.order):
             raise DataError(f"{self.name}: offsets must start at 0 and end at the length of `order`")
         empty = np.flatnonzero(self.sizes < 1)
@@ -227,4 +238,4 @@ class Samples(NamedTuple):
 
     def to_federation(self, partition: Partition) -> Federation:
         """Return the Federation in which these samples are divided among clients according to the partition."""
-        return Federation(*self, order=partition.order, offsets=partition.offsets)
+        return Federation(*self, order=partition.order, offsets=partition.offsets, names=partition.names)

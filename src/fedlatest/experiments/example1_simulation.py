@@ -17,6 +17,7 @@ from fedlatest.simulation.program import Program, Trial, initial_state
 from fedlatest.theory import Example1
 
 MAX_ROUNDS = 10**6
+MAX_PERIOD = 4**9 // 2  # two periods within the largest power of 4 below MAX_ROUNDS, and six within MAX_ROUNDS
 OBSERVED_PERIODS = 3  # before the client that is available less often is excluded
 
 
@@ -80,7 +81,15 @@ def explain_example1(example: Example1, *, learning_rate: float, periods: int | 
 
     Returns:
         One Ending per algorithm. The variant that excludes a client is left out if t1 = t2.
+
+    Raises:
+        ConfigError: if a period or the step is too long.
     """
+    if example.period > MAX_PERIOD:
+        raise ConfigError(
+            f"t1={example.t1}, t2={example.t2}: a period of {example.period:,} rounds takes too long to simulate; "
+            f"t1 + t2 may be at most {MAX_PERIOD:,}"
+        )
     limit = example.fedavg_limit(learning_rate)  # raises ConfigError for steps that Theorem 1 excludes
     rounds = example.period * (periods or _enough_periods(example, learning_rate))
     simulate = partial(simulate_example1, example, learning_rate=learning_rate, rounds=rounds)

@@ -48,6 +48,7 @@ class FederationBuilder:
         self.data = data
         self._built: dict[tuple[Any, ...], BuiltFederation] = {}
         self._availability: dict[tuple[Any, ...], Availability] = {}
+        self._coverage: dict[str, None] = {}  # notes on traces, in their order
         self._models: dict[tuple[Any, ...], Model] = {}
         self._specs: dict[Hashable, ExperimentSpec] = {}
         self._rates: dict[tuple[Any, ...], npt.NDArray[np.float64]] = {}
@@ -71,6 +72,8 @@ class FederationBuilder:
         if identity not in self._availability:
             clients = self.build(values).clients
             self._availability[identity] = build_component("availability", values, clients=clients)
+            if values["availability"] == "trace":
+                self._coverage.update(dict.fromkeys(_trace_coverage(values, self._availability[identity])))
         return self._availability[identity]
 
     def model(self, values: Mapping[str, Any]) -> Model:
@@ -106,8 +109,8 @@ class FederationBuilder:
 
     @property
     def notes(self) -> list[str]:
-        """Messages for the user about the federations built so far, each once."""
-        return list(dict.fromkeys(note for built in self._built.values() for note in built.notes))
+        """Messages for the user about the federations and traces built so far, each once."""
+        return list(dict.fromkeys([note for built in self._built.values() for note in built.notes] + [*self._coverage]))
 
 
 @dataclass(frozen=True)
@@ -283,10 +286,25 @@ def _build_from_tweets(tweet_set: TweetSet, values: Mapping[str, Any]) -> BuiltF
     split = build_component("partition", values, tweet_set=tweet_set, num_clients=num_clients, seed=seed)
     federation = tweet_federation(tweet_set, split)
     sent = np.split(split.second, split.offsets[1:-1])
-    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent, federation.label_shares())
+    shares = federation.label_shares()
+    clients = ClientInfo(federation.client_labels(), federation.num_labels, seed, sent, shares, federation.names)
     sizes = {"num_features": tweet_set.vectors.shape[1]}
     return BuiltFederation(
         federation, clients, sizes, sigmoid_cross_entropy, tuple(_notes(tweet_set, split, num_clients))
+    )
+
+
+def _trace_coverage(values: Mapping[str, Any], availability: Availability) -> tuple[str, ...]:
+    """Return a message if a trace makes only some of the clients available."""
+    intervals = availability.intervals()
+    covered = availability.num_clients if intervals is None else np.unique(intervals.clients).size
+    if covered == availability.num_clients:
+        return ()
+    never = availability.num_clients - covered
+    advice = f"num_clients={covered} or devices=repeat" if values["devices"] == "exact" else "drop_absent=true"
+    return (
+        f"trace={values['trace']}: covers {covered} of {availability.num_clients} clients; the other {never} are never "
+        f"available; use {advice} if that is not intended",
     )
 
 

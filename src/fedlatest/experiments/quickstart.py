@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
 def _experiments(overrides: list[str]) -> list[Experiment]:
     if any(key_of(override) == "algorithm" for override in overrides):
         raise ConfigError(
-            f"algorithm: quickstart always runs {', '.join(NAMES)}; use `fedlatest run mnist` to run a single one"
+            f"algorithm: quickstart always runs {', '.join(NAMES)}; use `fedlatest run digits` to run a single one"
         )
     return [
         Experiment(name, resolve({**DEFAULTS, "algorithm": name}, [o for o in overrides if _applies(name, key_of(o))]))
@@ -48,7 +48,7 @@ def _applies(algorithm: str, key: str) -> bool:
 def _load(folder: Path | None, *, on_progress: ProgressCallback | None = None) -> Samples:
     del on_progress  # the data is bundled
     if folder is not None:
-        raise ConfigError(f"data={folder}: quickstart uses bundled data; omit --data")
+        raise ConfigError(f"data={folder}: this recipe uses bundled data; omit --data")
     return load_digits()
 
 

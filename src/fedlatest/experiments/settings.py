@@ -43,6 +43,7 @@ OPTIONAL: dict[str, Any] = {
     "schedule_rounds": float,
     "augmentation": AugmentationName,
 }
+SAME_KEY = {"num_local_steps": "local_steps"}  # names in Python: keys
 # Arguments of factories that the code passes; a user cannot set them.
 _PASSED_BY_CODE = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}
 _TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -169,12 +170,17 @@ def split_pair(override: str) -> tuple[str, str]:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {override}: expected KEY=VALUE, such as --set period=50")
-    return key.strip(), value.strip()
+    return key_of(override), value.strip()
 
 
 def key_of(override: str) -> str:
-    """Return the key of a KEY=VALUE."""
-    return override.partition("=")[0].strip()
+    """Return the key of a KEY=VALUE; a name that `simulate` uses for a key is replaced by the key.
+
+    >>> key_of("num_local_steps=5")
+    'local_steps'
+    """
+    key = override.partition("=")[0].strip()
+    return SAME_KEY.get(key, key)
 
 
 def parse_value(name: str, text: str, kind: Any) -> Any:

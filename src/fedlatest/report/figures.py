@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from matplotlib.lines import Line2D
 
 from fedlatest.errors import RunFolderError
 from fedlatest.report.published_curves import PublishedCurve
+from fedlatest.report.run_labels import label_runs
 from fedlatest.report.run_records import RunRecord
 
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -40,6 +42,9 @@ OTHER_STYLES: list[Style] = [  # of all other algorithms: Tol's muted colours an
 CHECKSUM_START = 706  # with this value, many algorithms of the literature have different styles
 ONE_STEP: Style = ("#56B4E9", (0, (4, 1.5)))  # FedLaAvg with one local step: a lighter blue
 SHADES: tuple[Style, ...] = (("#7FC8F8", "-"), ("#0072B2", (0, (4, 1.5))), ("#003B5C", (0, (1.2, 1.2))))
+VARIANT_DASHES: tuple[Dashes, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)))
+VARIANT_SHADES = (0.0, -0.45, 0.4, -0.25, 0.2, -0.6, 0.55)  # share of black (negative) or white in the colour
+MOST_INSIDE, LONGEST_INSIDE = 6, 36  # lines and characters of a legend that fits into a panel
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
 
 
@@ -64,7 +69,7 @@ def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "") -> Path:
     """
     if not runs:
         raise RunFolderError("nothing to draw: no runs were given")
-    lines = [Line(label, run) for label, run in zip(_labels(runs), runs, strict=True)]
+    lines = [Line(label, run) for label, run in zip(label_runs(runs), runs, strict=True)]
     return draw_loss_and_accuracy(lines, path, title=title)
 
 
@@ -79,11 +84,17 @@ def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = ""
     Returns:
         `path`.
     """
-    with canvas(9, 3.4) as figure:
+    longest = max(len(line.label) for line in lines)
+    is_inside, columns = len(lines) <= MOST_INSIDE and longest <= LONGEST_INSIDE, max(1, 120 // (longest + 8))
+    with canvas(9, 3.4 if is_inside else 3.4 + 0.2 * math.ceil(len(lines) / columns)) as figure:
         axes, styles = figure.subplots(1, 2), algorithm_styles(line.run.algorithm for line in lines)
         for each, metric in zip(axes, METRICS, strict=True):
             _draw(each, lines, metric, styles)
-        axes[1].legend(frameon=False, loc="lower right")
+        if is_inside:
+            axes[1].legend(frameon=False, loc="lower right")
+        else:
+            entries = axes[1].get_legend_handles_labels()
+            figure.legend(*entries, frameon=False, loc="outside lower center", ncols=min(columns, len(lines)))
         if any(line.published for line in lines):
             axes[0].legend(*_published_entry(), frameon=False, loc="upper right")
         if title:
@@ -173,10 +184,30 @@ def style_of(run: RunRecord, styles: Mapping[str, Style]) -> Style:
     return ONE_STEP if has_one_step else styles[run.algorithm]
 
 
+def variant(style: Style, number: int) -> Style:
+    """Return another shade and other dashes for the run number 1, 2, ... of an algorithm; number 0 has its own style.
+
+    >>> variant(("#0072B2", "-"), 0), variant(("#0072B2", "-"), 1)[0]
+    (('#0072B2', '-'), '#003f62')
+    """
+    colour, dashes = style
+    if number == 0:
+        return style
+    share = VARIANT_SHADES[number % len(VARIANT_SHADES)]
+    target = 255 if share > 0 else 0
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    mixed = [round((1 - abs(share)) * part + abs(share) * target) for part in parts]
+    others = [each for each in VARIANT_DASHES if each != dashes]
+    return "#" + "".join(f"{part:02x}" for part in mixed), others[(number - 1) % len(others)]
+
+
 def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style]) -> None:
-    is_sweep = len(lines) > 1 and len({style_of(line.run, styles) for line in lines}) == 1
+    is_sweep = 1 < len(lines) <= len(SHADES) and len({style_of(line.run, styles) for line in lines}) == 1
+    used: Counter[Style] = Counter()
     for number, line in enumerate(lines):
-        colour, dashes = SHADES[number % len(SHADES)] if is_sweep else style_of(line.run, styles)
+        style = style_of(line.run, styles)
+        colour, dashes = SHADES[number] if is_sweep else variant(style, used[style])
+        used[style] += 1
         _draw_line(axes, line, metric, colour, dashes)
     axes.set(xlabel="round", ylabel=METRICS[metric])
     if metric == "train_loss":
@@ -207,8 +238,10 @@ def _set_limits(axes: Axes, lines: Sequence[Line], metric: str) -> None:
     late = []
     for line in lines:
         rounds = line.run.metrics.rounds
-        late.append(line.run.metrics.column(metric)[:, rounds >= 0.1 * rounds[-1]])
-    low, high = min(part.min() for part in late), max(part.max() for part in late)
+        late.append(line.run.metrics.column(metric)[:, rounds >= 0.1 * rounds[-1]].ravel())
+    shown = [part for line, part in zip(lines, late, strict=True) if not line.run.diverged] or late
+    finite = np.concatenate(shown)[np.isfinite(np.concatenate(shown))]
+    low, high = finite.min(initial=np.inf), finite.max(initial=-np.inf)
     if not (np.isfinite(low) and np.isfinite(high)) or low >= high:
         return
     if metric == "train_loss":
@@ -219,9 +252,3 @@ def _set_limits(axes: Axes, lines: Sequence[Line], metric: str) -> None:
 
 def _published_entry() -> tuple[list[Line2D], list[str]]:
     return [Line2D([], [], color="#555555", alpha=0.35, linewidth=2.6)], ["published"]
-
-
-def _labels(runs: list[RunRecord]) -> list[str]:
-    """Return the algorithms' titles, with the folder's name if several runs have the same title."""
-    titles = [run.title for run in runs]
-    return [run.title if titles.count(run.title) == 1 else f"{run.title} ({run.path.name})" for run in runs]

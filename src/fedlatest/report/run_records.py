@@ -43,6 +43,11 @@ class RunRecord(NamedTuple):
         return str(self.manifest["config"]["algorithm"].get("title") or TITLES.get(self.algorithm, self.algorithm))
 
     @property
+    def diverged(self) -> bool:
+        """Whether the run ended because an update or the model was no longer finite."""
+        return self.manifest.get("status") == "diverged"
+
+    @property
     def rounds(self) -> int:
         """Number of rounds in the run's configuration."""
         return int(self.manifest["config"]["rounds"])

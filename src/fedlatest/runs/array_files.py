@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,8 @@ from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, read_npz
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_atomically
 
+CHECKSUM, NO_CHECKSUM = "crc32", "00000000"  # a key of the metadata, and its value while the checksum is computed
+BYTES_AT_ONCE = 2**22
 MAX_NPZ_BYTES = 2**31  # that come out of all arrays of a compressed file
 SAFETENSORS_TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -23,6 +26,8 @@ SAFETENSORS_TYPES = {
 
 def save_arrays(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
     """Save named arrays and some metadata as a safetensors file, atomically and without copying the arrays.
+
+    The metadata also hold a checksum of the whole file, for `ArrayFile.check`.
 
     Args:
         path: The file.
@@ -42,7 +47,7 @@ def in_file_order(parts: Mapping[str, Sequence[Any]]) -> list[str]:
 
 def _write_safetensors(path: Path, parts: Mapping[str, list[Any]], metadata: dict[str, str]) -> None:
     """Write the safetensors format: header length, JSON header, arrays one after the other (widest types first)."""
-    header: dict[str, Any] = {"__metadata__": metadata}
+    header: dict[str, Any] = {"__metadata__": {CHECKSUM: NO_CHECKSUM, **metadata}}
     order, offset = in_file_order(parts), 0
     for name in order:
         first, dtype = parts[name][0], np.dtype(parts[name][0].dtype)
@@ -56,14 +61,23 @@ def _write_safetensors(path: Path, parts: Mapping[str, list[Any]], metadata: dic
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little"))
-        file.write(text)
+        start = len(text).to_bytes(8, "little") + text
+        file.write(start)
+        checksum = zlib.crc32(start)
         for name in order:
             for part in parts[name]:
                 for block in part.blocks() if hasattr(part, "blocks") else (part,):
                     array = np.ascontiguousarray(block)
                     little = array if sys.byteorder == "little" else array.byteswap()
-                    file.write(little.reshape(-1).view(np.uint8).data)
+                    content = little.reshape(-1).view(np.uint8).data
+                    file.write(content)
+                    checksum = zlib.crc32(content, checksum)
+        file.seek(start.index(_checksum_entry(NO_CHECKSUM)))
+        file.write(_checksum_entry(f"{checksum:08x}"))
+
+
+def _checksum_entry(checksum: str) -> bytes:
+    return f'"{CHECKSUM}": "{checksum}"'.encode()
 
 
 class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
@@ -78,6 +92,7 @@ class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
         try:
             file: Any = safe_open(path, framework="numpy")
             self._file, self.metadata, self._names = file, dict(file.metadata() or {}), list(file.keys())
+            self._checksum = self.metadata.pop(CHECKSUM, None)
         except (OSError, SafetensorError) as error:
             raise RunFolderError(f"{path}: cannot be read ({error})") from error
 
@@ -88,6 +103,23 @@ class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
             return self._file.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise RunFolderError(f"{self.path}: cannot be read ({error})") from error
+
+    def check(self) -> None:
+        """Raise RunFolderError if the content of the file does not match its checksum, if it has one."""
+        if self._checksum is None:  # written by an earlier version
+            return
+        try:
+            with self.path.open("rb") as file:
+                size = file.read(8)
+                start = size + file.read(int.from_bytes(size, "little"))
+                entry, blank = _checksum_entry(self._checksum), _checksum_entry(NO_CHECKSUM)
+                checksum = zlib.crc32(start.replace(entry, blank, 1))
+                while block := file.read(BYTES_AT_ONCE):
+                    checksum = zlib.crc32(block, checksum)
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be read ({error})") from error
+        if f"{checksum:08x}" != self._checksum:
+            raise RunFolderError(f"{self.path}: damaged (its content does not match its checksum)")
 
     def mapped(self, name: str) -> np.ndarray[Any, Any] | None:
         """Return an array as a view of the file, of which only the parts that are used are read; None if missing."""
@@ -124,8 +156,9 @@ class ArrayFile(Mapping[str, np.ndarray[Any, Any]]):
 
 
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """Return all named arrays and the metadata of a safetensors file."""
+    """Return all named arrays and the metadata of a safetensors file; raise RunFolderError if it is damaged."""
     file = ArrayFile(path)
+    file.check()
     return dict(file), file.metadata
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import RunFolderError
+from fedlatest.errors import MissingExtraError, RunFolderError
 from fedlatest.files import write_csv
 
 
@@ -48,6 +48,20 @@ class Metrics(NamedTuple):
     def rounds(self) -> npt.NDArray[np.int64]:
         """[evaluations] number of rounds completed before each evaluation."""
         return np.array(list(dict.fromkeys(row.round for row in self.rows)))
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas.DataFrame with the columns of metrics.csv.
+
+        Raises:
+            MissingExtraError: If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtraError(
+                "to_pandas needs pandas: pip install 'fedlatest[pandas]', or pip install pandas"
+            ) from None
+        return pandas.DataFrame(list(self.rows), columns=list(COLUMNS))
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """Return a column as [seeds, evaluations]; empty cells are NaN."""

@@ -91,8 +91,8 @@ class RunFolder:
     @property
     def rounds_done(self) -> int:
         """Number of rounds up to the last checkpoint."""
-        path = self / "checkpoint.safetensors"
-        return int(ArrayFile(path).metadata["round"]) if path.is_file() else 0
+        found = self._read_checkpoint(check=False)
+        return 0 if found is None else found[1]
 
     def metrics(self) -> Metrics:
         """Return all rows of metrics.csv."""
@@ -223,12 +223,11 @@ class RunFolder:
         """Return the last checkpoint as (arrays, round, seconds), and remove all records after it.
 
         Without a checkpoint, all records are removed and None is returned.
+
+        Raises:
+            RunFolderError: If the checkpoint is damaged; nothing is removed.
         """
-        path = self / "checkpoint.safetensors"
-        arrays, round, seconds = None, 0, 0.0
-        if path.is_file():
-            arrays = ArrayFile(path)
-            round, seconds = int(arrays.metadata["round"]), float(arrays.metadata["seconds"])
+        arrays, round, seconds = self._read_checkpoint(check=True) or (None, 0, 0.0)
         kept = [row for row in read_metrics(self / "metrics.csv").rows if arrays is not None and row.round <= round]
         write_metrics(self / "metrics.csv", kept)
         if (self / "labels.csv").is_file():
@@ -237,6 +236,27 @@ class RunFolder:
             if arrays is None or int(part.stem.split("-")[1]) > round:
                 part.unlink()
         return None if arrays is None else (arrays, round, seconds)
+
+    def _read_checkpoint(self, *, check: bool) -> tuple[ArrayFile, int, float] | None:
+        """Return the last checkpoint as (arrays, round, seconds), or None if there is none.
+
+        Args:
+            check: Whether to compare the content with its checksum, which reads the whole file.
+        """
+        path = self / "checkpoint.safetensors"
+        if not path.is_file():
+            return None
+        try:
+            arrays = ArrayFile(path)
+            if check:
+                arrays.check()
+            return arrays, int(arrays.metadata["round"]), float(arrays.metadata["seconds"])
+        except (RunFolderError, KeyError, ValueError) as error:
+            reason = str(error) if isinstance(error, RunFolderError) else f"{path}: damaged (its metadata are invalid)"
+            raise RunFolderError(
+                f"{reason}; the run cannot be resumed: restore the file from a backup, or start the run again with "
+                f"--force (in Python force=True)"
+            ) from error
 
     def mark_diverged(self, message: str, *, round: int, facts: Mapping[str, Any] | None = None) -> None:
         """Mark the run as diverged; it cannot be resumed.

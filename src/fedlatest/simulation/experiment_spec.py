@@ -254,7 +254,30 @@ def cohort_size(num_clients: int, size: int | None, participation: float | None)
     return max(1, round(participation * num_clients))
 
 
+def _check_parts(spec: ExperimentSpec) -> None:
+    """Raise ConfigError if the algorithm, the model or the availability is something else, such as its factory."""
+    parts: tuple[tuple[str, Any, type, str], ...] = (
+        ("federation", spec.federation, Federation, "samples.to_federation(partition)"),
+        ("model", spec.model, Model, "logistic(num_features=..., num_classes=...)"),
+        ("algorithm", spec.algorithm, Algorithm, "fedlaavg()"),
+        ("availability", spec.availability, Availability, "bernoulli(rates) or diurnal(groups, period=...)"),
+    )
+    for name, value, kind, example in parts:
+        if isinstance(value, kind):
+            continue
+        called = getattr(value, "__name__", None)
+        if callable(value) and called:
+            raise ConfigError(f"{name}: {called} is a function that makes one; call it, as in {called}(...)")
+        seen = f"array of shape {value.shape}" if hasattr(value, "shape") else type(value).__name__
+        raise ConfigError(f"{name}: expected what a factory returns, such as {example}, not {_article(seen)} {seen}")
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[:1].lower() in "aeiou" else "a"
+
+
 def _check(spec: ExperimentSpec) -> None:
+    _check_parts(spec)
     num_clients, seeds, rate = spec.federation.num_clients, spec.seeds, spec.learning_rate
     if not 1 <= spec.cohort_size <= num_clients:
         raise ConfigError(f"cohort_size={spec.cohort_size}: choose 1 .. {num_clients} (the number of clients)")
@@ -304,9 +327,23 @@ def _one_sample(federation: Federation) -> Any:
 def _check_outputs(federation: Federation, model: Model, loss: Loss) -> None:
     """Raise ConfigError if the model has too few outputs: a cross-entropy would silently be wrong."""
     row, table = jax.tree.map(lambda leaf: leaf[:1], federation.features), federation.table
-    outputs = jax.eval_shape(
-        lambda params, row, table: model.apply(params, expand(row, table)), parameter_shapes(model.init), row, table
-    )
+    labels = federation.labels
+    if loss.name == "softmax_cross_entropy" and labels.ndim > 1:
+        raise ConfigError(
+            f"the labels have the shape {labels.shape}, {loss.name} takes one class per sample; convert one-hot labels "
+            "with labels.argmax(axis=1)"
+        )
+    try:
+        outputs = jax.eval_shape(
+            lambda params, row, table: model.apply(params, expand(row, table)), parameter_shapes(model.init), row, table
+        )
+    except (TypeError, ValueError) as error:
+        settings = ", ".join(f"{name}={value}" for name, value in model.settings.items())
+        shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(row)]
+        raise ConfigError(
+            f"the model{f' ({settings})' if settings else ''} cannot be applied to samples of shape "
+            f"{shapes[0] if len(shapes) == 1 else shapes}: {str(error).splitlines()[0]}"
+        ) from error
     if loss.name == "sigmoid_cross_entropy" and outputs.ndim > 1:
         raise ConfigError(f"the model has {outputs.shape[-1]} outputs per sample, {loss.name} takes one logit")
     if loss.name == "softmax_cross_entropy" and outputs.shape[-1] < federation.num_labels:

@@ -48,6 +48,16 @@ class Result(NamedTuple):
     largest_staleness: int
     folder: Path | None
 
+    def __repr__(self) -> str:
+        """Return the number of rounds and seeds and the final test accuracy, instead of all arrays."""
+        seeds, rounds = self.metrics.seeds, self.metrics.rounds
+        accuracy = self.metrics.column("test_accuracy")[:, -1] if seeds else np.zeros(0)
+        shown = ", ".join(f"{each:.4f}" for each in accuracy[:3]) + (", ..." if len(accuracy) > 3 else "")
+        return (
+            f"Result(rounds={rounds[-1] if len(rounds) else 0}, seeds={len(seeds)}, final test accuracy {shown}, "
+            f"largest_staleness={self.largest_staleness}, folder={str(self.folder) if self.folder else None!r})"
+        )
+
 
 class Restored(NamedTuple):
     """A checkpoint: named arrays of a State [seeds, ...], the round after which it was written, and seconds so far."""

@@ -1,5 +1,7 @@
 """`simulate`: run an experiment, or several side by side, record them, and continue after an interruption."""
 
+import math
+import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -23,6 +25,7 @@ from fedlatest.simulation.compile_ahead import Compilation
 from fedlatest.simulation.engine import Engine
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
+from fedlatest.simulation.printed_progress import PrintedProgress
 from fedlatest.simulation.processes import clear_errors, for_each, from_first, in_any
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.recorder import Result, RunRecorder
@@ -71,6 +74,7 @@ def simulate(
     config: Mapping[str, Any] | None = None,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
+    progress: bool = False,
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
     client_rows: ClientRows = "auto",
@@ -107,6 +111,7 @@ def simulate(
         config: Stored with the run as part of its identity.
         checkpoint_seconds: Minimum time between checkpoints.
         tensorboard: Also log for TensorBoard.
+        progress: Print a line every few seconds on the standard error output.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together on a device; chosen for the device by default.
         client_rows: Where the state of each client is stored: "all" (a row for every client on the device), "seen"
@@ -149,17 +154,17 @@ def simulate(
         algorithm=algorithm,
         availability=availability,
         cohort_size=_cohort_size(federation.num_clients, cohort_size, participation),
-        num_local_steps=int(num_local_steps),
-        batch_size=int(batch_size),
-        learning_rate=learning_rate if callable(learning_rate) else float(learning_rate),
+        num_local_steps=_whole("num_local_steps", num_local_steps),
+        batch_size=_whole("batch_size", batch_size),
+        learning_rate=learning_rate if callable(learning_rate) else _number("learning_rate", learning_rate),
         schedule=schedule,
         augmentation=augmentation,
         client_optimizer=client_optimizer,
         rates=rates,
         loss=loss,
-        rounds=int(rounds),
-        evaluate_every=int(evaluate_every),
-        seeds=tuple(int(seed) for seed in seeds),
+        rounds=_whole("rounds", rounds),
+        evaluate_every=_whole("evaluate_every", evaluate_every),
+        seeds=tuple(_whole("seeds", seed) for seed in seeds),
         client_rows=client_rows,
         remembered_dtype=remembered_dtype,
         config=dict(config or {}),
@@ -171,7 +176,7 @@ def simulate(
         force=force,
         checkpoint_seconds=checkpoint_seconds,
         tensorboard=tensorboard,
-        on_progress=on_progress,
+        on_progress=_with_lines(on_progress) if progress else on_progress,
         clients_at_once=clients_at_once,
         devices=devices,
     )
@@ -268,6 +273,33 @@ def needed_compilations(specs: Sequence[ExperimentSpec], outs: Sequence[Path]) -
         remaining = blocks(together[0].rounds, together[0].evaluate_every, first=first)
         found += Engine(together).compilations({block.last - block.first for block in remaining})
     return found
+
+
+def _whole(name: str, value: float) -> int:
+    """Return a whole number as an int; raise ConfigError for anything else, instead of rounding it."""
+    if isinstance(value, numbers.Real) and value == math.floor(value):
+        return int(value)
+    raise ConfigError(f"{name}={value!r}: must be a whole number")
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={value!r}: must be a finite number above 0, or a schedule") from None
+
+
+def _with_lines(on_progress: ProgressCallback | None) -> ProgressCallback:
+    """Return a callback that prints lines and then calls `on_progress`."""
+    lines = PrintedProgress()
+    lines.begin()
+
+    def report(progress: Progress) -> None:
+        lines(progress)
+        if on_progress is not None:
+            on_progress(progress)
+
+    return report
 
 
 def _engine(specs: Sequence[ExperimentSpec], clients_at_once: int | None, devices: int | None) -> Engine:

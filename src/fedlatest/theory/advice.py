@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fedlatest.theory.bounds import Bound, Problem, staleness_bound, theorem4
+from fedlatest.theory.bounds import Bound, Problem, bound_for, cold_start, staleness_bound
 from fedlatest.theory.stability import StableGain
 from fedlatest.theory.steps import StepSize, best_step, needed_rounds, step_size
 
@@ -49,8 +49,11 @@ class Advice(NamedTuple):
     """Rounds from which the speed-up is promised; the step and the bound hold with fewer."""
     step: StepSize
     bound: Bound | None
-    """The bound with the theorem's step."""
+    """The bound with the theorem's step: Theorem 3's for one local step, Theorem 4's for several."""
+    cold_start: float | None
+    """What must be added to the bound for the rounds before every client has taken part."""
     best_step: float | None
+    """None also if B is 0: the smaller the step, the smaller the bound."""
     best_bound: Bound | None
     """The bound with the step that makes it smallest."""
     sentences: list[str]
@@ -64,7 +67,7 @@ def advise(
     learning_rate: float | None = None,
     resonance: Resonance | None = None,
 ) -> Advice:
-    """Apply Lemma 1, Theorem 4 and its step size to a setting.
+    """Apply Lemma 1, Theorem 4 and its step size to a setting, and Theorem 3 if there is one local step.
 
     >>> advise(TrainingSetting(1000, 100, 101, 4000), smoothness=1).needed_rounds
     31939005
@@ -89,9 +92,17 @@ def advise(
         smoothness=smoothness,
         num_local_steps=setting.num_local_steps,
     )
-    bound = best = best_bound = None
+    bound = start = best = best_bound = None
     if problem is not None:
         bound = _bound(setting, problem, staleness, step.learning_rate)
+        start = cold_start(
+            problem,
+            staleness=staleness,
+            learning_rate=step.learning_rate,
+            rounds=setting.rounds,
+            num_local_steps=setting.num_local_steps,
+        )
+    if problem is not None and problem.distance > 0:
         best = best_step(
             problem,
             num_clients=setting.num_clients,
@@ -100,17 +111,17 @@ def advise(
             num_local_steps=setting.num_local_steps,
         )
         best_bound = _bound(setting, problem, staleness, best)
-    sentences = [_about_rounds(setting, needed, step), *_about_step(step, learning_rate, smoothness)]
-    if bound is not None and problem is not None and best is not None and best_bound is not None:
+    sentences = [_about_rounds(setting, needed, step, start), *_about_step(step, learning_rate, smoothness)]
+    if bound is not None and problem is not None:
         sentences += _about_bound(setting, problem, bound, best, best_bound, step.learning_rate)
     sentences.append(_about_cohort_size(setting, staleness))
     if resonance is not None:
         sentences.append(_about_resonance(resonance))
-    return Advice(staleness, needed, step, bound, best, best_bound, sentences)
+    return Advice(staleness, needed, step, bound, start, best, best_bound, sentences)
 
 
 def _bound(setting: TrainingSetting, problem: Problem, staleness: int, learning_rate: float) -> Bound:
-    return theorem4(
+    return bound_for(
         problem,
         num_clients=setting.num_clients,
         staleness=staleness,
@@ -120,7 +131,7 @@ def _bound(setting: TrainingSetting, problem: Problem, staleness: int, learning_
     )
 
 
-def _about_rounds(setting: TrainingSetting, needed: int, step: StepSize) -> str:
+def _about_rounds(setting: TrainingSetting, needed: int, step: StepSize, start: float | None) -> str:
     if setting.rounds >= needed:
         return f"There are enough rounds: Theorem 4 promises the speed-up N^(1/4) from {needed:,} rounds on."
     too_few = (
@@ -129,9 +140,11 @@ def _about_rounds(setting: TrainingSetting, needed: int, step: StepSize) -> str:
     )
     if not step.allowed:
         return too_few
+    first = "" if start == 0 else " from the round on in which all clients have taken part"
+    added = f" (the rounds before add at most {start:.3g})" if start else ""
     return (
-        f"{too_few} Its step size and its bound still hold, but the theorem does not promise that more clients make "
-        "training faster. (The paper's own experiments do not meet this condition either.)"
+        f"{too_few} Its step size and its bound still hold{first}{added}, but the theorem does not promise that more "
+        "clients make training faster. (The paper's own experiments do not meet this condition either.)"
     )
 
 
@@ -161,7 +174,12 @@ def _about_step(step: StepSize, learning_rate: float | None, smoothness: float) 
 
 
 def _about_bound(
-    setting: TrainingSetting, problem: Problem, bound: Bound, best: float, best_bound: Bound, used_step: float
+    setting: TrainingSetting,
+    problem: Problem,
+    bound: Bound,
+    best: float | None,
+    best_bound: Bound | None,
+    used_step: float,
 ) -> list[str]:
     if bound.total == 0:
         return ["The bound is 0: with these constants there is nothing to learn."]
@@ -172,7 +190,12 @@ def _about_bound(
         "distance": "more rounds, or larger steps within the limit, reduce it",
     }
     sentences = [f"The largest part of the bound is {bound.dominant}, {100 * share:.0f}%: {remedies[bound.dominant]}."]
-    if best_bound.total < 0.95 * bound.total:
+    if best is None or best_bound is None:
+        sentences.append(
+            "With B = 0 the initial model is optimal already: the smaller the step, the smaller the bound."
+        )
+        best_bound = bound
+    elif best_bound.total < 0.95 * bound.total:
         direction = "smaller" if best < used_step else "larger"
         sentences.append(
             f"With these constants the bound is smallest with a {direction} step, {best:.3g}: {best_bound.total:.3g} "

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from fedlatest.errors import ConfigError
 
+LARGEST = 1e100  # of a constant: its square, times any number of rounds, is still a finite number
 PARTS = ("staleness", "variance", "distance")
 """The names of the parts of a `Bound`."""
 
@@ -15,7 +16,7 @@ class Problem(NamedTuple):
     smoothness: float
     """L: the gradients of every f_i are L-Lipschitz."""
     gradient: float
-    """G: E ||stochastic gradient||^2 <= G^2."""
+    """G: E ||stochastic gradient||^2 <= G^2, so that sigma <= G."""
     noise: float
     """sigma: E ||stochastic gradient - gradient||^2 <= sigma^2."""
     distance: float
@@ -23,7 +24,10 @@ class Problem(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound on the mean of E ||grad f||^2 over the iterates, in the three parts of Theorem 3."""
+    """A bound on the mean of E ||grad f||^2 over the iterates, in the three parts of Theorem 3.
+
+    With several local steps the iterates are virtual; see `theorem4`.
+    """
 
     staleness: float
     variance: float
@@ -114,7 +118,11 @@ def theorem4(
         variance   4 g s^2 L / N
         distance   4 B / (g R C)
 
-    with g = gamma and s = sigma. The paper has J = I: it compares a client's gradient at its local model with the
+    with g = gamma and s = sigma. With C > 1 the theorem bounds the gradient at virtual iterates: the models that the
+    server would have if it took every local step of the clients into account at once. The server holds them only at the
+    end of a round. With C = 1 the virtual iterates are the models, and `theorem3` has the smaller constants.
+
+    The paper has J = I: it compares a client's gradient at its local model with the
     global model of the same moment as if these were equal. Local steps move them apart by up to 2 (C - 1) steps, so
     J = max(I, 2 (C - 1) / C) here, which differs from I only if I is 0 or 1.
 
@@ -146,20 +154,37 @@ def theorem4(
     )
 
 
-def cold_start(problem: Problem, *, staleness: int, learning_rate: float, rounds: int) -> float:
-    """Return (5 + 2 gamma L) I G^2 / T, which bounds what Theorem 3 leaves out: the first at most I rounds.
+def bound_for(
+    problem: Problem, *, num_clients: int, staleness: int, learning_rate: float, rounds: int, num_local_steps: int
+) -> Bound:
+    """Return the bound of Theorem 3 for one local step, and that of Theorem 4 for several; the arguments are theirs.
+
+    >>> bound_for(Problem(1, 2, 1, 3), num_clients=1, staleness=0, learning_rate=0.25, rounds=6, num_local_steps=1)
+    Bound(staleness=0.0, variance=1.0, distance=8.0)
+    """
+    numbers = {"num_clients": num_clients, "staleness": staleness, "rounds": rounds}
+    if num_local_steps == 1:
+        return theorem3(problem, learning_rate=learning_rate, **numbers)
+    return theorem4(problem, learning_rate=learning_rate, num_local_steps=num_local_steps, **numbers)
+
+
+def cold_start(
+    problem: Problem, *, staleness: int, learning_rate: float, rounds: int, num_local_steps: int = 1
+) -> float:
+    """Return (5 + 2 gamma C L) I G^2 / R, which bounds what Theorems 3 and 4 leave out: the first at most I rounds.
 
     These are the rounds before every client has taken part. In each of them the squared gradient is at most G^2, and f
-    grows by at most gamma G^2 + L gamma^2 G^2 / 2, which adds to the distance B. The term falls as 1 / T, faster than
-    the rest of the bound.
+    grows by at most gamma C G^2 + L (gamma C G)^2 / 2, which adds to the distance B. The term falls as 1 / R, faster
+    than the rest of the bound.
 
     Args:
         problem: L, G, sigma and B.
         staleness: I, the largest staleness.
         learning_rate: gamma.
-        rounds: T.
+        rounds: R, or T with one local step.
+        num_local_steps: C.
     """
-    per_round = 5 + 2 * learning_rate * problem.smoothness
+    per_round = 5 + 2 * learning_rate * num_local_steps * problem.smoothness
     return per_round * staleness * problem.gradient**2 / rounds
 
 
@@ -183,11 +208,16 @@ def check_e(smallest_e: int | None) -> None:
 
 
 def check_problem(problem: Problem) -> None:
-    """Raise ConfigError unless all constants are finite and not negative, and the smoothness is above 0."""
+    """Raise ConfigError unless all constants are in range, the smoothness is above 0, and the noise at most G."""
     for name, value in problem._asdict().items():
-        if not (math.isfinite(value) and value >= 0) or (name == "smoothness" and value == 0):
-            allowed = "above 0" if name == "smoothness" else "0 or larger"
-            raise ConfigError(f"{name}={value}: must be a finite number, {allowed}")
+        least = 1 / LARGEST if name == "smoothness" else 0.0
+        if not least <= value <= LARGEST:
+            raise ConfigError(f"{name}={value}: must be a number from {least:g} to {LARGEST:g}")
+    if problem.noise > problem.gradient * (1 + 1e-6):  # estimates of equal numbers may differ by rounding
+        raise ConfigError(
+            f"noise={problem.noise:g}: is above gradient={problem.gradient:g}, but E ||stochastic gradient||^2 <= G^2 "
+            "(Assumption 3) implies sigma <= G; give a larger gradient or a smaller noise"
+        )
 
 
 def _checked(problem: Problem, learning_rate: float, num_clients: int, staleness: int, rounds: int) -> Problem:

@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from fedlatest.errors import ConfigError
 
+LARGEST_MEAN = 1e9
+
 
 @dataclass(frozen=True)
 class Example1:
@@ -22,7 +24,7 @@ class Example1:
         e2: Client 2's mean, the minimum of f_2.
 
     Raises:
-        ConfigError: If a block has no round, or a mean is not finite.
+        ConfigError: If a block has no round, or a mean is outside -1e9 .. 1e9.
     """
 
     t1: int = 30
@@ -38,8 +40,10 @@ class Example1:
                     "which violates Assumption 4"
                 )
         for name in ("e1", "e2"):
-            if not math.isfinite(getattr(self, name)):
-                raise ConfigError(f"{name}={getattr(self, name)}: must be a finite number")
+            if not abs(getattr(self, name)) <= LARGEST_MEAN:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)}: must be a number from {-LARGEST_MEAN:g} to {LARGEST_MEAN:g}"
+                )
 
     @property
     def period(self) -> int:

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from fedlatest.errors import ConfigError
-from fedlatest.theory.bounds import Problem, check_clients, check_e, theorem4
+from fedlatest.theory.bounds import LARGEST, Problem, bound_for, check_clients, check_e
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -60,8 +60,8 @@ def step_size(
     check_e(smallest_e)
     if rounds < 1 or num_local_steps < 1:
         raise ConfigError(f"rounds={rounds}, num_local_steps={num_local_steps}: must be at least 1")
-    if not (math.isfinite(smoothness) and smoothness > 0):
-        raise ConfigError(f"smoothness={smoothness}: L must be a finite number above 0")
+    if not 1 / LARGEST <= smoothness <= LARGEST:
+        raise ConfigError(f"smoothness={smoothness}: L must be a finite number above 0, at most {LARGEST:g}")
     share = cohort_size / num_clients
     formula = math.sqrt(share * math.sqrt(num_clients) / (smallest_e * rounds)) / (2 * smoothness * num_local_steps)
     return StepSize(formula, 1 / (4 * smoothness))
@@ -90,9 +90,10 @@ def needed_rounds(*, num_clients: int, cohort_size: int, smallest_e: int) -> int
 
 
 def best_step(problem: Problem, *, num_clients: int, staleness: int, rounds: int, num_local_steps: int = 1) -> float:
-    """Return the step below 1 / (4 L) that minimises Theorem 4's bound, by golden-section search over its logarithm.
+    """Return the step below 1 / (4 L) that minimises the bound, by golden-section search over its logarithm.
 
-    As a function of the step the bound is the sum of increasing terms and one decreasing power, so it has one minimum.
+    The bound is Theorem 3's for one local step and Theorem 4's for several. As a function of the step it is the sum of
+    increasing terms and one decreasing power, so it has one minimum.
 
     Args:
         problem: L, G, sigma and B.
@@ -100,10 +101,15 @@ def best_step(problem: Problem, *, num_clients: int, staleness: int, rounds: int
         staleness: I.
         rounds: R.
         num_local_steps: C.
+
+    Raises:
+        ConfigError: If a number is out of range, or B is 0: the bound then has no minimum at a step above 0.
     """
+    if problem.distance == 0:
+        raise ConfigError("distance=0: the smaller the step, the smaller the bound; there is no best step")
 
     def bound(log_step: float) -> float:
-        return theorem4(
+        return bound_for(
             problem,
             num_clients=num_clients,
             staleness=staleness,

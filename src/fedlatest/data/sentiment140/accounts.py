@@ -104,6 +104,7 @@ def tweet_federation(tweet_set: TweetSet, split: AccountSplit) -> Federation:
     table, table_rows = vocabulary(tweet_set, np.concatenate([split.rows, split.test_rows]))
     width = max(int(np.diff(texts.offsets)[rows].max(initial=1)) for rows in (split.rows, split.test_rows))
     train, test = (Words(*pad_texts(texts, rows, table_rows, width=width)) for rows in (split.rows, split.test_rows))
+    accounts = np.array(tweets.accounts, np.str_)
     return Federation(
         name=tweet_set.name,
         features=train,
@@ -112,6 +113,7 @@ def tweet_federation(tweet_set: TweetSet, split: AccountSplit) -> Federation:
         test_labels=tweets.positive[split.test_rows].astype(np.int32),
         order=np.arange(len(split.rows), dtype=np.int32),
         offsets=split.offsets,
+        names=accounts[split.accounts] if accounts.size else None,
         ids=split.accounts,
         table=table,
         second=split.second,
