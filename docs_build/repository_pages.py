@@ -13,6 +13,7 @@ from pathlib import Path
 
 import typer.core
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.main import get_command
@@ -26,6 +27,9 @@ COPIED = {
 """Files of the repository that are pages of the site, and the names of these pages."""
 EXAMPLES = "examples.md"
 COMMANDS_MARK = "<!-- the help texts of all commands -->"
+LOADED = re.compile(
+    r"""<(?:script|img|iframe)[^>]+src="https?:|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+https?:"""
+)
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^(```.*?^```[ ]*$)", re.MULTILINE | re.DOTALL)
 
@@ -45,6 +49,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = markdown.replace(COMMANDS_MARK, "\n".join(command_help()))
     parts = FENCE.split(markdown)
     return "".join(part if FENCE.match(part) else with_site_links(part, page.file.src_uri) for part in parts)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Raise PluginError if a page loads scripts, images, styles or fonts from the web: the site works offline."""
+    del config
+    found = LOADED.search(output)
+    if found:
+        raise PluginError(f"{page.file.src_uri}: loads a resource from the web: {found[0]}")
+    return output
 
 
 def with_site_links(markdown: str, page: str) -> str:
