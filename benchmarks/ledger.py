@@ -1,22 +1,33 @@
-"""Cost of the ledger in a deployment: large uploads, the overhead of a round, and the effect of fixed-point rounding.
+"""Cost of the ledger in a deployment: many clients, large models, large uploads, and fixed-point rounding.
 
-python -m benchmarks.ledger
+python -m benchmarks.ledger [--only NAME]
 """
 
+import argparse
 import logging
 import os
 import platform
 import resource
 import tempfile
 import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from flwr.app import Message
+from flwr.clientapp import ClientApp
 
 from fedlatest import fedlaavg
 from fedlatest.deployment.template.digits import task
 from fedlatest.deployment.template.digits.client_app import app as client_app_of_digits
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, from_record, to_record
+from fedlatest.flower.local_grid import LocalNode
+from fedlatest.flower.message_records import read_instruction, reply_message
+from fedlatest.flower.outstanding_messages import OutstandingMessages
+from fedlatest.flower.round_loop import RoundLoop
+from fedlatest.flower.round_outcome import EventLog
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, FolderStorage, Layout, Ledger, LocalUpdate, Reply, handle_instruction
 from fedlatest.ledger.event_log import read_events
@@ -43,6 +54,108 @@ def round_overhead(folder: Path) -> tuple[float, float]:
     events = [event for event in read_events(folder / "job" / "events.jsonl") if event["event"] == "merged"]
     seconds = [event["own_seconds"] for event in events[1:]]  # the first round compiles
     return float(np.median(seconds)), max(seconds)
+
+
+class MemoryStorage:
+    """A client's storage in memory: the benchmark measures the server."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self.files.get(name)
+
+    def put(self, name: str, content: bytes | memoryview) -> None:
+        self.files[name] = bytes(content)
+
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
+
+    def names(self, folder: str) -> list[str]:
+        return [name for name in self.files if name.startswith(f"{folder}/")]
+
+    def folders(self) -> list[str]:
+        return []
+
+    def lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Fleet(LocalGrid):
+    """Clients that train by adding random numbers; their work counts as Flower's time."""
+
+    def __init__(self, num_clients: int, size: int, folder: Path | None = None) -> None:
+        super().__init__()
+        for number in range(num_clients):
+            self.add(ClientApp(), {"partition-id": number})
+        storages: Any = (FolderStorage(folder / f"{node}") if folder else MemoryStorage() for node in self.nodes)
+        self.stores = dict(zip(self.nodes, map(ClientStore, storages), strict=True))
+        self.update = np.random.default_rng(0).integers(-(2**20), 2**20, size).astype("<i4")
+        self.num_trained = 0
+
+    def _handle(self, node: LocalNode, message: Message) -> Message:
+        number = message.metadata.dst_node_id
+        instruction = read_instruction(message)
+        assert instruction is not None
+        instruction = replace(instruction, client=f"client{number}")
+        return reply_message(handle_instruction(self.stores[number], instruction, train=self._train), message)
+
+    def _train(self) -> LocalUpdate:
+        self.num_trained += 1
+        return LocalUpdate(np.roll(self.update, self.num_trained), 300.0, {})
+
+
+class Costs(NamedTuple):
+    """Medians over rounds, after the first two."""
+
+    joining: float  # seconds of own code
+    round: float  # seconds of own code per round
+    cpu: float  # CPU seconds of own code, Flower's and the clients' per round
+    events: float  # bytes per round
+    log: float  # bytes of the write-ahead log per round
+    peak: float  # GiB, with the clients
+
+
+def run_fleet(folder: Path, *, num_clients: int, cohort_size: int, size: int, rounds: int, on_disk: bool) -> Costs:
+    """Run a job in this process and return what the server's own code costs."""
+    grid = Fleet(num_clients, size, folder / "clients" if on_disk else None)
+    strategy = FedLaAvg(job=folder / "job", cohort_size=cohort_size)
+    ledger = strategy.open_ledger(to_record({"all": np.zeros(size, np.float32)}))
+    events = EventLog(folder / "job/events.jsonl")
+    loop = RoundLoop(
+        OutstandingMessages(grid, 600.0, 4 * size),
+        ledger,
+        strategy.algorithm,
+        events,
+        cohort_size=cohort_size,
+        timeouts=Timeouts(deadline=300, poll=0.001),
+    )
+    loop.wait_for_clients(num_clients, timeout=300)
+    joining = loop.outcome.own_seconds
+    loop.outcome.own_seconds = 0.0
+    found = []
+    for _ in range(rounds):
+        ledger.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        before, cpu = events.path.stat().st_size, time.process_time()
+        outcome = loop.run_round()
+        assert len(outcome.accepted) == cohort_size
+        log = (folder / "job/ledger.sqlite-wal").stat().st_size
+        found.append((outcome.own_seconds, time.process_time() - cpu, events.path.stat().st_size - before, log))
+    ledger.close()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    own, cpu, growth, log = np.median(found[2:], axis=0).tolist()
+    return Costs(joining, own, cpu, growth, log, peak)
+
+
+def print_fleet(name: str, **options: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        costs = run_fleet(Path(folder), **options)
+    print(
+        f"{name}: own code {costs.round:.3f} s per round, {costs.joining:.2f} s to join, "
+        f"events.jsonl {costs.events / 1e3:.1f} kB and write-ahead log {costs.log / 1e3:.0f} kB per round, "
+        f"{costs.cpu:.2f} CPU s per round and {costs.peak:.2f} GiB peak memory with the clients",
+        flush=True,
+    )
 
 
 def large_uploads(folder: Path) -> tuple[float, float, float]:
@@ -109,8 +222,25 @@ def _must_not_train() -> LocalUpdate:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Cost of the ledger in a deployment")
+    parser.add_argument("--only", choices=["clients", "model", "uploads", "rounding"])
+    only = parser.parse_args().only
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
+    if only in (None, "clients"):
+        small: Any = {"size": 650, "rounds": 12, "on_disk": False}
+        print_fleet("20 clients, cohort 5, 650 parameters", num_clients=20, cohort_size=5, **small)
+        print_fleet("10,000 clients, cohort 100, 650 parameters", num_clients=10_000, cohort_size=100, **small)
+    if only in (None, "model"):
+        large: Any = {"size": 50_000_000, "rounds": 4, "on_disk": True}
+        print_fleet("10 clients, cohort 10, 50 million parameters", num_clients=10, cohort_size=10, **large)
+    if only in (None, "uploads"):
+        measure_uploads()
+    if only in (None, "rounding"):
+        measure_rounding()
+
+
+def measure_uploads() -> None:
     with tempfile.TemporaryDirectory() as folder:
         handling, closing, peak = large_uploads(Path(folder))
         print(
@@ -120,6 +250,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         median, maximum = round_overhead(Path(folder))
         print(f"fedlatest's own time in a round of {NUM_NODES} nodes: {median:.3f} s (maximum {maximum:.3f} s)")
+
+
+def measure_rounding() -> None:
     units = (2.0**-18, 2.0**-16, 2.0**-8, 2.0**-2, 1.0)
     found = {}
     for unit in units:

@@ -41,6 +41,7 @@ def local(folder: Path, *arguments: str) -> Done:
         (["--set", "deadline=soon"], "deadline=soon: expected a number"),
         (["--set", "availability=diurnal", "--set", "period=0"], "period"),
         (["--rounds", "2", "--chaos"], "rounds=2: chaos needs at least 3"),
+        (["--chaos", "--node-pauses", "-1"], "node_pauses=-1: must be at least 0"),
         (["--chaos", "--node-kills", "-1"], "node_kills=-1: must be at least 0"),
     ],
 )  # fmt: skip
@@ -134,7 +135,7 @@ def test_an_os_error_of_the_job_is_not_blamed_on_the_folder(tmp_path: Path) -> N
 
 def test_an_os_error_of_the_preparation_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunFolderError, match=r"cannot be used for a deployment .*choose another --out"):
+    with pytest.raises(RunFolderError, match=r"choose another --out"):
         use(tmp_path / "file" / "fed", {})
 
 
@@ -179,10 +180,14 @@ def test_without_a_terminal_each_round_is_a_line(tmp_path: Path, monkeypatch: py
         for event in events:
             status.update(event)
         append_event(federation.log, "chaos", target="node0")
+        append_event(federation.log, "chaos", target="node1", kind="pause", down=31.5)
+        append_event(federation.log, "restarted", who="serverapp", why="it was killed")
         table.update(status, events)
     assert lines == [
         "starting the SuperLink and 2 nodes",
         "kill -9 of node0",
+        "pause of node1 for 32 s",
+        "serverapp: it was killed; it is started again",
         "run 1 starts with round 1/2",
         "round 1: node1, no reply from node0, 5.0 s, train loss 2.0000",
         "  after round 1: accuracy 0.5000",

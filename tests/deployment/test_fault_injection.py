@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlatest.deployment.fault_injection import SUPERLINK, plan_faults
+from fedlatest.deployment.fault_injection import APP, SUPERLINK, Fault, plan_faults
 from fedlatest.errors import ConfigError
 
 NODES = ["node0", "node1", "node2"]
@@ -25,6 +25,21 @@ def test_a_plan_has_the_requested_kills_and_none_in_the_first_and_last_round(
     assert sum(target in NODES for target in targets) == node_kills == len(plan) - superlink_kills
     assert all(1 <= fault.round <= rounds - 2 and 0 <= fault.after <= 6 and 0 <= fault.down <= 3 for fault in plan)
     assert list(plan) == sorted(plan)
+
+
+def test_other_kinds_of_faults_do_not_change_the_kills_of_nodes_and_the_superlink() -> None:
+    kills = plan_faults(NODES, rounds=20, node_kills=3, superlink_kills=1, seed=0)
+    plan = plan_faults(NODES, rounds=20, node_kills=3, superlink_kills=1, app_kills=2, node_pauses=2, pause=9.0, seed=0)
+    assert tuple(fault for fault in plan if fault.kind == "kill" and fault.target != APP) == kills
+    assert sum(fault.target == APP for fault in plan) == 2
+    pauses = [fault for fault in plan if fault.kind == "pause"]
+    assert len(pauses) == 2
+    assert all(fault.target in NODES and 9 <= fault.down <= 12 for fault in pauses)
+
+
+def test_the_plan_of_a_seed_is_the_same_in_all_versions() -> None:
+    plan = plan_faults(NODES, rounds=20, node_kills=1, superlink_kills=1, seed=0)
+    assert plan == (Fault(9, 4.5, "node1", 1.3), Fault(10, 5.8, SUPERLINK, 1.5))
 
 
 def test_invalid_arguments_are_refused() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import pytest
 from fedlatest.deployment.fault_injection import Fault, FaultInjector
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.node import Node
-from fedlatest.deployment.process import free_ports
+from fedlatest.deployment.process import free_ports, running_programs
 from fedlatest.deployment.secrets import make_secrets
 from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import DeploymentError
@@ -85,13 +86,121 @@ def unregistered_node(federation: LocalFederation, folder: Path) -> Node:
 
 
 @pytest.mark.slow
+def test_all_files_of_a_federation_are_private(tmp_path: Path, mark: str) -> None:
+    """Including Flower's database, packed apps and configuration, logs, secrets, and what the apps write."""
+    before = os.umask(0o022)
+    try:
+        with LocalFederation(tmp_path / "fed", app=APP, num_nodes=1, tls=True) as federation:
+            supervise(federation, {"rounds": 1})
+            found = {path: stat.S_IMODE(path.lstat().st_mode) for path in (tmp_path / "fed").rglob("*")}
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "fed").stat().st_mode) == 0o700
+    assert {path: oct(mode) for path, mode in found.items() if mode & 0o077} == {}
+    names = {path.name for path in found}
+    assert {"link.db", "link.db-wal", "superlink.log", "run1.toml", "node.toml", "count", "state.json"} <= names
+
+
+@pytest.mark.slow
 def test_the_error_of_a_failing_app_has_the_end_of_its_log(tmp_path: Path, mark: str) -> None:
     with (
         LocalFederation(tmp_path / "fed", app=APP, num_nodes=1) as federation,
-        pytest.raises(DeploymentError, match=r"(?s)finished:failed; its log .*run1\.log.*the app was told to crash"),
+        pytest.raises(DeploymentError, match=r"(?s)finished:failed; .*--resume; its log .*run1\.log.*told to crash"),
     ):
         supervise(federation, {"rounds": 2, "crash": True})
     assert marked(mark) == []
+
+
+@pytest.mark.slow
+def test_a_killed_server_app_is_replaced_within_seconds(tmp_path: Path, mark: str) -> None:
+    """Flower itself notices only after more than a minute that the app is gone."""
+    killed: list[float] = []
+    started: list[float] = []
+    with LocalFederation(tmp_path / "fed", app=APP, num_nodes=1) as federation:
+
+        def on_progress(status: JobStatus, events: Sequence[Event]) -> None:
+            if not killed and status.merged_rounds == 1:
+                federation.kill_app()
+                killed.append(time.monotonic())
+            if not started and len(status.runs) == 2:
+                started.append(time.monotonic())
+
+        status = supervise(federation, {"rounds": 3, "deadline": 20.0}, on_progress=on_progress)
+    assert (len(status.runs), status.finished) == (2, True)
+    assert outcome(federation) == (3, 3.0)
+    assert started[0] - killed[0] < 30
+    restarts = [event for event in read_events(federation.log) if event["event"] == "restarted"]
+    assert [(event["who"], event["why"]) for event in restarts] == [("serverapp", "it was killed")]
+
+
+@pytest.mark.slow
+def test_a_server_app_that_is_killed_again_and_again_is_given_up(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedlatest.deployment.supervise.MAX_LOST_APPS", 1)
+
+    def on_progress(status: JobStatus, events: Sequence[Event]) -> None:
+        if any(event["event"] == "job" for event in events):
+            time.sleep(1.0)
+            federation.kill_app()
+
+    with (
+        LocalFederation(tmp_path / "fed", app=APP, num_nodes=1) as federation,
+        pytest.raises(DeploymentError, match=r"killed 2 times without a round in between; .*with --resume"),
+    ):
+        supervise(federation, {"rounds": 3}, on_progress=on_progress)
+
+
+@pytest.mark.slow
+def test_a_node_without_its_executor_is_restarted(tmp_path: Path, mark: str) -> None:
+    """Such a node is online for Flower but never replies; with the restart, it misses one round at most."""
+    killed: list[int] = []
+    with LocalFederation(tmp_path / "fed", app=APP, num_nodes=1) as federation:
+
+        def on_progress(status: JobStatus, events: Sequence[Event]) -> None:
+            process = federation.nodes["node0"].process
+            if not killed and status.merged_rounds == 1 and process is not None:
+                [programs] = running_programs([process])
+                killed.extend(pid for pid, name in programs.items() if name == "flower-superexec")
+                os.kill(killed[0], signal.SIGKILL)
+
+        status = supervise(federation, {"rounds": 4, "deadline": 12.0}, on_progress=on_progress)
+    assert len(killed) == 1
+    assert status.num_applied["node0"] >= 3
+    restarts = [event for event in read_events(federation.log) if event["event"] == "restarted"]
+    assert [(event["who"], event["why"]) for event in restarts] == [("node0", "its executor has ended")]
+
+
+@pytest.mark.slow
+def test_a_superlink_without_its_executor_is_restarted_when_it_cannot_start_a_run(tmp_path: Path, mark: str) -> None:
+    killed: list[int] = []
+    with LocalFederation(tmp_path / "fed", app=APP, num_nodes=1) as federation:
+
+        def on_progress(status: JobStatus, events: Sequence[Event]) -> None:
+            process = federation.superlink.process
+            if not killed and status.merged_rounds == 1 and process is not None:
+                [programs] = running_programs([process])
+                killed.extend(programs)
+                for pid, name in programs.items():
+                    if name != "flower-superlink":
+                        os.kill(pid, signal.SIGKILL)
+
+        status = supervise(federation, {"rounds": 3, "deadline": 20.0}, on_progress=on_progress)
+    assert len(killed) >= 3
+    assert (len(status.runs), status.finished) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_paused_node_continues(tmp_path: Path, mark: str) -> None:
+    """All processes of node0 are stopped for 12 s, longer than the deadline of a round."""
+    faults = FaultInjector([Fault(round=1, after=0.5, target="node0", down=12.0, kind="pause")])
+    with LocalFederation(tmp_path / "fed", app=APP, num_nodes=2) as federation:
+        status = supervise(federation, {"rounds": 6, "deadline": 8.0}, faults=faults)
+    assert (len(faults.injected), status.finished) == (1, True)
+    states = [event["presence"] for event in read_events(federation.log) if event.get("who") == "node0"]
+    assert states == ["connecting", "online", "paused", "online"]
+    assert 2 <= status.num_applied["node0"] < 6
+    assert status.num_applied["node1"] == 6
 
 
 @pytest.mark.slow

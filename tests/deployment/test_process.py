@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedlatest.deployment import process_guard
-from fedlatest.deployment.process import Process, run_command, stop_all, tail
+from fedlatest.deployment.process import Process, run_command, running_programs, stop_all, tail
 from tests.deployment.marked_processes import MARK, marked, wait_until_none
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -104,6 +104,47 @@ def test_output_excludes_earlier_processes(mark: str) -> None:
     assert "first" not in process.output()
     assert "first" in process.log.read_text()
     process.kill()
+
+
+def test_programs_of_descendants_are_found_by_name(mark: str) -> None:
+    """Scripts have their own name, not that of Python; a process that has ended is not found."""
+    script = Path(mark) / "flwr-serverapp"
+    script.write_text("import time; time.sleep(100)")
+    code = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, {str(script)!r}, "--token", "x"])
+subprocess.Popen(["sleep", "0"])
+time.sleep(0.5)
+print("ready", flush=True)
+time.sleep(100)
+"""
+    process = start(code, mark, num_processes=2)
+    [programs] = running_programs([process])
+    assert "flwr-serverapp" in programs.values()
+    assert "sleep" not in programs.values()
+    [pid] = [pid for pid, name in programs.items() if name == "flwr-serverapp"]
+    os.kill(pid, signal.SIGKILL)  # the zombie remains, because its parent does not wait for it
+    time.sleep(0.2)
+    assert "flwr-serverapp" not in running_programs([process])[0].values()
+    process.kill()
+
+
+def test_all_processes_stop_and_continue(mark: str) -> None:
+    process = start(WITH_DESCENDANTS, mark, num_processes=5)
+    process.signal_all(signal.SIGSTOP)
+    stopped = states_soon(process)
+    process.signal_all(signal.SIGCONT)
+    continued = states_soon(process)
+    process.kill()
+    assert stopped == {"T"}
+    assert "T" not in continued
+
+
+def states_soon(process: Process) -> set[str]:
+    """Return the states of all descendants some time after a signal, without zombies."""
+    time.sleep(0.3)
+    pids = process_guard.descendants(process.pid)
+    return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids} - {"Z"}
 
 
 def test_run_command() -> None:

@@ -79,7 +79,7 @@ def test_a_node_completes_a_run_through_the_proxy(federation: Federation) -> Non
         wait_for_state(client, "online")
         run = Run(federation.superlink, APP, config={"rounds": 2, "job": str(job)}, log=federation.folder / "run.log")
         code = run.process.wait(120)
-        assert run.status() == "finished:completed", (code, run.process.output())
+        assert run.status().status == "finished:completed", (code, run.process.output())
     finally:
         stop(client)
     state = json.loads((job / "state.json").read_text())

@@ -65,9 +65,14 @@ def test_the_certificate_contains_the_hosts(secrets: Secrets) -> None:
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "10.1.2.3", "::1"]
 
 
-def test_private_keys_are_readable_only_by_their_owner(secrets: Secrets) -> None:
-    private = [secrets.ca_key, secrets.key, secrets.node_key("node0"), secrets.node_key("node1")]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+def test_all_files_are_readable_only_by_their_owner(secrets: Secrets) -> None:
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets.folder.iterdir()} == {0o600}
+
+
+def test_a_new_folder_is_private_and_the_mode_of_an_existing_one_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir(mode=0o755)
+    modes = [stat.S_IMODE(make_secrets(tmp_path / name).folder.stat().st_mode) for name in ("new", "old")]
+    assert modes == [0o700, 0o755]
 
 
 def test_node_keys_are_p384_pairs_in_openssh_format(secrets: Secrets) -> None:

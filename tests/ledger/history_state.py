@@ -300,7 +300,7 @@ class HistoryState:
         self._last_update = np.array([number, -2 * number, 7919 * number % 1009], np.int32)
         digest, weight = digest_of(self._last_update), 1.0 + number
         self.updates[digest], self.weight_of[digest] = self._last_update, weight
-        return LocalUpdate(self._last_update, weight, {"loss": 0.5})
+        return LocalUpdate(self._last_update.copy(), weight, {"loss": 0.5})
 
     def _client(self, which: int) -> str:
         return f"c{which % len(self.devices)}"

@@ -11,6 +11,7 @@ from fedlatest.ledger import (
     JobConfig,
     Layout,
     Ledger,
+    Limits,
     LocalUpdate,
     Reply,
     Verdict,
@@ -26,8 +27,10 @@ ARRAYS = {"x": np.zeros(2, np.float32)}
 class Job:
     """A ledger and the storage of its clients; `unit` is 1, so updates are small integers."""
 
-    def __init__(self, *clients: str, database: Database | None = None, **settings: Any) -> None:
-        self.config = JobConfig("fedlaavg", unit=1.0, **settings)
+    def __init__(
+        self, *clients: str, database: Database | None = None, limits: Limits | None = None, **settings: Any
+    ) -> None:
+        self.config, self.limits = JobConfig("fedlaavg", unit=1.0, **settings), limits
         self.database = database or Database.open(":memory:")
         self.time = 0.0
         self.num_tokens = 0
@@ -38,7 +41,7 @@ class Job:
 
     def open(self) -> Ledger:
         """Open the ledger, as a server does when it starts."""
-        options: Any = {"clock": lambda: self.time, "token": self._token}
+        options: Any = {"clock": lambda: self.time, "token": self._token, "limits": self.limits}
         return Ledger.open(self.database, config=self.config, layout=LAYOUT, arrays=lambda: ARRAYS, **options)
 
     def store(self, client: str) -> ClientStore:

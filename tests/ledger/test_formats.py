@@ -114,7 +114,7 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
         ],
         "expelled": ["client"],
-        "arrays": ["owner", "name", "chunk", "dtype", "shape", "content", "file"],
+        "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],
         "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable"],
     }
     assert TABLES.count("CREATE TABLE") == len(columns)

@@ -165,3 +165,23 @@ def test_stored_arrays_keep_shape_type_and_content(tmp_path: Path) -> None:
     job.ledger.close_round(ARRAYS)
     assert list(job.ledger.arrays()) == ["x"]
     assert list(database.files_folder.iterdir()) == []
+
+
+def test_files_of_an_open_transaction_survive_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator expels a client while the server is between the last file of a round and its commit."""
+    monkeypatch.setattr("fedlatest.ledger.database.FILE_BYTES", 1)
+    path = tmp_path / "ledger.sqlite"
+    job = Job("a", "b", database=Database.open(path))
+    job.round({"a": [1, 2], "b": [10, 20]})
+    other = Database.open(path)
+    with other.write():
+        other.execute("INSERT INTO expelled VALUES ('b')")
+        uncommitted = job.database._write_file(np.zeros(4, np.uint8).data)  # of a transaction that follows
+    assert (job.database.files_folder / uncommitted).exists()
+    job.round({"a": [3, 4]})
+    assert (job.database.files_folder / uncommitted).exists(), "only files that the round has replaced are deleted"
+    job.ledger = job.open()
+    assert not (job.database.files_folder / uncommitted).exists()
+    assert job.total == [13, 24]
+    other.close()
+    job.database.close()

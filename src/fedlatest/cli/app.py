@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 import typer.core
-from rich.console import Console
 from rich.text import Text
 
+from fedlatest.cli.console import PlainConsole
 from fedlatest.errors import ConfigError, FedlatestError
 from fedlatest.version import __version__
 
 typer.core.HAS_RICH = False  # plain help; typer before 0.21 would escape brackets even with rich_markup_mode=None
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-out = Console()
-err = Console(stderr=True)
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 LONGEST_WAIT = 3600  # seconds that one device of a process may wait for another
 
 

@@ -51,9 +51,13 @@ def local(
     nodes: Annotated[int, typer.Option(help="Number of nodes, one client each.")] = 5,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: as in the app]")] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS, and accept only nodes with registered keys.")] = False,
-    chaos: Annotated[bool, typer.Option("--chaos", help="Kill nodes and the SuperLink at random times.")] = False,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Kill and pause processes at random times.")] = False,
     node_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of nodes.")] = 3,
     superlink_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of the SuperLink.")] = 1,
+    app_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of the server app alone.")] = 0,
+    node_pauses: Annotated[
+        int, typer.Option(help="With --chaos: number of pauses of nodes, longer than the deadline of a round.")
+    ] = 0,
     seed: Annotated[
         int, typer.Option(help="Seed of the availability, of --chaos, and of the app if it has a seed.")
     ] = 0,
@@ -73,9 +77,13 @@ def local(
 
     if resume and force:
         raise ConfigError("--resume, --force: continue the deployment or replace it, not both")
+    faults = {
+        "node_kills": node_kills, "superlink_kills": superlink_kills, "app_kills": app_kills,
+        "node_pauses": node_pauses,
+    }  # fmt: skip
     request = Request(
         app=app_folder, folder=to, nodes=nodes, rounds=rounds, tls=tls, seed=seed, settings=settings or [],
-        node_kills=node_kills if chaos else 0, superlink_kills=superlink_kills if chaos else 0,
+        faults=faults if chaos else dict.fromkeys(faults, 0),
     )  # fmt: skip
     try:
         with sigterm_as_interrupt():

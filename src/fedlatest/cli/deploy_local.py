@@ -1,7 +1,7 @@
 """The implementation of `deploy local`: check the settings, run the job, print a summary."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,13 @@ from fedlatest.cli.deployment_table import ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
 from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
 from fedlatest.deployment.local_federation import LocalFederation
+from fedlatest.deployment.private_files import private_umask
 from fedlatest.deployment.scaffold import TEMPLATE, app_config, write_app
 from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.settings import did_you_mean, keywords, parse_value, split_pair
 
+PAUSE_SECONDS = 30.0  # of a node, if the app has no key `deadline`
 DEFAULTS = {"availability": "diurnal", "period": "5"}  # the two halves of the nodes alternate every five rounds
 
 
@@ -32,8 +34,7 @@ class Request(NamedTuple):
     tls: bool
     seed: int
     settings: Sequence[str]
-    node_kills: int
-    superlink_kills: int
+    faults: Mapping[str, int]  # number of faults of each kind, the arguments of plan_faults
 
 
 def run_locally(request: Request, *, resume: bool, force: bool) -> None:
@@ -50,11 +51,11 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
         check_not_nested(request.app, request.folder)
     federation = LocalFederation(request.folder, app=app, num_nodes=request.nodes, tls=request.tls)
     plan = plan_faults(
-        federation.names, rounds=rounds, node_kills=request.node_kills, superlink_kills=request.superlink_kills,
-        seed=request.seed,
-    )  # fmt: skip
+        federation.names, rounds=rounds, seed=request.seed, pause=_deadline(request, config), **request.faults
+    )
     faults = FaultInjector(plan)
-    with open_folder(request.folder, _manifest(request, config, described), resume=resume, force=force):
+    manifest = _manifest(request, config, described)
+    with private_umask(), open_folder(request.folder, manifest, resume=resume, force=force):
         if request.app is None and not app.exists():
             write_app(app)
         with ProgressTable(federation, rounds) as table, federation:
@@ -78,6 +79,8 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str,
     config: dict[str, Any] = {"rounds": known["rounds"] if request.rounds is None else request.rounds}
     if "seed" in known:
         config["seed"] = request.seed
+    if "registered-only" in known and request.tls:
+        config["registered-only"] = True
     options: dict[str, Any] = {}
     for key, text in given.items():
         if key in keys:
@@ -112,8 +115,14 @@ def _manifest(request: Request, config: dict[str, Any], availability: dict[str, 
         "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
         "rounds": config["rounds"], "config": others,
         "availability": availability,
-        "chaos": {"node_kills": request.node_kills, "superlink_kills": request.superlink_kills},
+        "chaos": dict(request.faults),
     }  # fmt: skip
+
+
+def _deadline(request: Request, config: Mapping[str, Any]) -> float:
+    """Return the deadline of a round: that of the app if it has one. A pause has to be longer."""
+    known = app_config(request.app or Path(str(TEMPLATE)))
+    return float(config.get("deadline", known.get("deadline", PAUSE_SECONDS)))
 
 
 def _print_summary(request: Request, status: JobStatus, faults: FaultInjector) -> None:
@@ -128,6 +137,6 @@ def _print_summary(request: Request, status: JobStatus, faults: FaultInjector) -
     accuracy = "-" if status.test_accuracy is None else f"{status.test_accuracy:.4f}"
     out.print(f"rounds: {status.rounds}, runs: {len(status.runs)}, {duration}; test loss {loss}, accuracy {accuracy}")
     if faults.injected or faults.pending:
-        out.print(f"chaos: {len(faults.injected)} kills, {len(faults.pending)} not possible (target was not running)")
+        out.print(f"chaos: {len(faults.injected)} faults, {len(faults.pending)} not possible (target was not running)")
     out.print(f"job: {request.folder / 'job'}, logs: {request.folder / 'logs'}", soft_wrap=True)
     out.print(f"events of the processes: {request.folder / 'deployment.jsonl'}", soft_wrap=True)

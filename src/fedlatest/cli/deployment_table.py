@@ -15,7 +15,10 @@ from fedlatest.deployment.supervise import JobStatus
 from fedlatest.ledger.event_log import Event, EventReader
 
 _PROBLEMS = {"failed", "refused", "lost", "restored", "resync", "expired", "left", "stopped"}
-_STYLES = {"online": "green", "connecting": "yellow", "offline": "dim", "killed": "bold red", "refused": "red"}
+_STYLES = {
+    "online": "green", "connecting": "yellow", "offline": "dim", "killed": "bold red", "refused": "red",
+    "paused": "magenta",
+}  # fmt: skip
 
 
 class ProgressTable:
@@ -24,6 +27,7 @@ class ProgressTable:
     def __init__(self, federation: LocalFederation, rounds: int) -> None:
         self._federation, self._rounds = federation, rounds
         self._processes = EventReader(federation.log)
+        self._processes.new()  # those of an earlier command are not shown again
         self._shown: set[tuple[Any, ...]] = set()
         self._live = Live("starting", console=out, auto_refresh=False) if out.is_terminal else None
 
@@ -44,8 +48,8 @@ class ProgressTable:
         """Show the status and the new events."""
         if self._live:
             self._live.update(self._table(status), refresh=True)
-        kills = [event for event in self._processes.new() if event["event"] == "chaos"]
-        for event in [*kills, *events]:
+        processes = [event for event in self._processes.new() if event["event"] in ("chaos", "restarted")]
+        for event in [*processes, *events]:
             line = self._problem(event) or ("" if self._live else _line(event, status))
             if line:
                 out.print(line, soft_wrap=True, highlight=False)
@@ -55,7 +59,8 @@ class ProgressTable:
         if event["event"] not in _PROBLEMS or (event["event"], event.get("client"), event.get("why")) in self._shown:
             return ""
         self._shown.add((event["event"], event.get("client"), event.get("why")))
-        return f"{event['event']}: {event.get('client', '')} {event.get('why', '')}"
+        about = " ".join(f"{event.get('client', '')} {event.get('why', '')}".split())  # a client's error may have lines
+        return f"{event['event']}: {about}"
 
     def _table(self, status: JobStatus) -> Group:
         table = Table("node", "state", "selected", box=None, header_style="bold", pad_edge=False)
@@ -82,7 +87,9 @@ def _line(event: Event, status: JobStatus) -> str:
     """Return the line that is printed for an event where there is no terminal; empty for most events."""
     match event["event"]:
         case "chaos":
-            return f"kill -9 of {event['target']}"
+            return _fault(event)
+        case "restarted":
+            return f"{event['who']}: {event['why']}; it is started again"
         case "job":
             return f"run {len(status.runs)} starts with round {event['round'] + 1}/{event['rounds']}"
         case "merged":
@@ -95,6 +102,12 @@ def _line(event: Event, status: JobStatus) -> str:
         case "evaluated" if event.get("test_accuracy") is not None:
             return f"  after round {event['round']}: accuracy {event['test_accuracy']:.4f}"
     return ""
+
+
+def _fault(event: Event) -> str:
+    if event.get("kind") == "pause":
+        return f"pause of {event['target']} for {event['down']:.0f} s"
+    return f"kill -9 of {event['target']}"
 
 
 def _metrics(status: JobStatus) -> str:

@@ -62,9 +62,9 @@ class ExperimentBars:
 
     def __init__(self) -> None:
         self._progress = Progress(
-            TextColumn("{task.description:>12}"),
+            TextColumn("{task.description:>12}", markup=False),
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:>6.0f}/{task.total:.0f}"),
+            TextColumn("{task.completed:>6.0f}/{task.total:.0f}", markup=False),
             RoundsPerSecond(),
             TimeRemainingColumn(),
             console=err,
@@ -103,7 +103,7 @@ class LoadingBars:
 
     def __init__(self) -> None:
         self._progress = Progress(
-            TextColumn("{task.description:>24}"),
+            TextColumn("{task.description:>24}", markup=False),
             BarColumn(bar_width=30),
             DownloadColumn(),
             TimeRemainingColumn(),
@@ -145,9 +145,9 @@ class BatchBars:
         from fedlatest.experiments.parallel_runs import work
 
         self._progress = Progress(
-            TextColumn("{task.description:>40}"),
+            TextColumn("{task.description:>40}", markup=False),
             BarColumn(bar_width=30),
-            TextColumn("{task.fields[status]:>12}"),
+            TextColumn("{task.fields[status]:>12}", markup=False),
             TimeRemainingColumn(),
             console=err,
             speed_estimate_period=120,

@@ -7,7 +7,6 @@ square; the samples of a data set hold them as vectors, row by row, with the cha
 import math
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -54,6 +53,8 @@ def look_up(words: Words, table: Any) -> Sentences:
 
 def zero_padding(texts: Sentences) -> Sentences:
     """Return the texts with all vectors after the last word set to zero."""
+    import jax.numpy as jnp  # not at the top: clients of a deployment use this package and start without JAX
+
     is_word = jnp.arange(texts.vectors.shape[-2]) < texts.lengths[..., None]
     return Sentences(jnp.where(is_word[..., None], texts.vectors, 0), texts.lengths)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -120,10 +119,10 @@ class Federation:
         }
 
     def _check(self) -> None:
-        samples = {len(leaf) for leaf in jax.tree.leaves((self.features, self.labels))}
+        samples = {len(leaf) for leaf in _leaves((self.features, self.labels))}
         if len(samples) != 1:
             raise DataError(f"{self.name}: features and labels differ in length ({sorted(samples)})")
-        if len({len(leaf) for leaf in jax.tree.leaves((self.test_features, self.test_labels))}) != 1:
+        if len({len(leaf) for leaf in _leaves((self.test_features, self.test_labels))}) != 1:
             raise DataError(f"{self.name}: test features and labels differ in length")
         if len(self.test_labels) == 0:
             raise DataError(f"{self.name}: the test set is empty")
@@ -141,7 +140,7 @@ class Federation:
             raise DataError(f"{self.name}: `order` contains row numbers outside the samples")
         if not _are_distinct(self.order):
             raise DataError(f"{self.name}: a sample belongs to two clients; `order` must contain each row at most once")
-        shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(part)] for part in (self.features, self.test_features)]
+        shapes = [[leaf.shape[1:] for leaf in _leaves(part)] for part in (self.features, self.test_features)]
         if shapes[0] != shapes[1]:
             raise DataError(f"{self.name}: training samples have shape {shapes[0]}, test samples {shapes[1]}")
         if self.table is not None:
@@ -153,13 +152,20 @@ class Federation:
             _check_second(self.name, self.second, len(self.labels))
 
 
+def _leaves(tree: Any, **options: Any) -> list[Any]:
+    """Return the leaves of a tree; clients of a deployment import this module, and start without JAX."""
+    import jax
+
+    return jax.tree.leaves(tree, **options)
+
+
 def _are_distinct(numbers: npt.NDArray[Any]) -> bool:
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
 
 
 def _check_finite(name: str, part: str, features: Features) -> None:
-    for leaf in jax.tree.leaves(features):
+    for leaf in _leaves(features):
         if not np.issubdtype(leaf.dtype, np.floating):
             continue
         for first in range(0, len(leaf), ROWS_AT_ONCE):
@@ -180,7 +186,7 @@ def _check_table(name: str, table: npt.NDArray[np.float32]) -> None:
 
 
 def _check_words(name: str, part: str, features: Features, table: npt.NDArray[np.float32] | None) -> None:
-    leaves = jax.tree.leaves(features, is_leaf=lambda leaf: isinstance(leaf, Words))
+    leaves = _leaves(features, is_leaf=lambda leaf: isinstance(leaf, Words))
     for ids, lengths in (leaf for leaf in leaves if isinstance(leaf, Words)):
         if table is None:
             raise DataError(f"{name}: {part} samples are Words, which need a `table` of word vectors")

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedlatest.deployment import private_files
 from fedlatest.errors import ConfigError, RunFolderError
-from fedlatest.files import acquire_lock, release_lock, write_text
+from fedlatest.files import acquire_lock, release_lock, write_atomically
 
 _MANIFEST = "deployment.json"
 _MAY_CHANGE = ("rounds", "chaos")  # with --resume
@@ -59,9 +60,8 @@ def _explaining_os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(
-            f"{folder}: cannot be used for a deployment ({error.strerror}); choose another --out"
-        ) from error
+        hint = "; choose another --out" if isinstance(error, PermissionError | NotADirectoryError) else ""
+        raise RunFolderError(f"{error.filename or folder}: {error.strerror}{hint}") from error
 
 
 def _take_lock(folder: Path, lock: Path) -> int | None:
@@ -89,8 +89,9 @@ def _prepare(folder: Path, values: Mapping[str, Any], *, resume: bool, force: bo
         _check_same_values(manifest, values)
     elif force and manifest.exists():
         shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(manifest, json.dumps(dict(values), indent=2) + "\n")
+    private_files.make_folder(folder)
+    text = json.dumps(dict(values), indent=2) + "\n"
+    write_atomically(manifest, lambda draft: private_files.write(draft, text), mode=0o600)
 
 
 def _check_same_values(manifest: Path, values: Mapping[str, Any]) -> None:

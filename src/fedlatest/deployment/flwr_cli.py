@@ -2,18 +2,22 @@
 
 import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlatest.deployment.process import run_command, tail
+from fedlatest.deployment import private_files
+from fedlatest.deployment.process import Process, run_command, tail
 from fedlatest.errors import DeploymentError, MissingExtraError
 
 CONNECTION = "fedlatest"  # the SuperLink's name in Flower's configuration
+_EXECUTOR = "flower-superexec"
 _COMMAND_TIMEOUT = 60.0
 
 
@@ -44,6 +48,35 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
+class ExecutorWatch:
+    """Finds out whether a node or a SuperLink has lost its executor, the process that starts its apps.
+
+    Flower does not start another one. An executor is lost if it was running and has been missing for `TIMEOUT` seconds.
+    """
+
+    TIMEOUT = 3.0
+
+    def __init__(self) -> None:
+        self._process: Process | None = None  # the one whose executor was last seen
+        self._missing_since = math.inf
+
+    def is_lost(self, process: Process, programs: Collection[str]) -> bool:
+        """Return whether the executor is lost; to be called often.
+
+        Args:
+            process: The process of the node or the SuperLink.
+            programs: The names of all programs that it has started and that are running.
+        """
+        if _EXECUTOR in programs:
+            self._process, self._missing_since = process, math.inf
+            return False
+        if process is not self._process:
+            return False
+        now = time.monotonic()
+        self._missing_since = min(self._missing_since, now)
+        return now >= self._missing_since + self.TIMEOUT
+
+
 def toml(values: Mapping[str, Any]) -> str:
     """Format flat values as TOML, in which strings, numbers and booleans are written as in JSON."""
     return "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in values.items())
@@ -58,9 +91,9 @@ def write_connection(home: Path, *, address: str, root_certificates: Path | None
         root_certificates: The certificate of the CA; None for a connection without TLS.
     """
     trust = {"insecure": True} if root_certificates is None else {"root-certificates": str(root_certificates)}
-    home.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(home)
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n{toml({"address": address, **trust})}'
-    (home / "config.toml").write_text(text, encoding="utf-8")
+    private_files.write(home / "config.toml", text)
 
 
 def flwr(*arguments: str, home: Path) -> dict[str, Any]:

@@ -1,19 +1,25 @@
 """A federation of real processes on this machine: a SuperLink, nodes, and runs of an app."""
 
+import os
+import signal
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fedlatest.deployment import private_files
 from fedlatest.deployment.node import Node, NodeState
-from fedlatest.deployment.process import free_ports, stop_all
+from fedlatest.deployment.process import free_ports, running_programs, stop_all
 from fedlatest.deployment.secrets import Secrets, make_secrets
-from fedlatest.deployment.superlink import Run, SuperLink
+from fedlatest.deployment.superlink import APP_PROGRAM, Run, SuperLink
 from fedlatest.errors import ConfigError
 from fedlatest.ledger.event_log import append_event, read_events
 
 STOP_TIMEOUT = 4.0
+_CHECK_SECONDS = 1.0  # between two looks at the processes that the SuperLink and the nodes have started
 
 
 class LocalFederation:
@@ -39,9 +45,12 @@ class LocalFederation:
         self.run: Run | None = None
         self._tls = tls
         self._last_states: dict[str, NodeState] = {}
+        self._next_check = 0.0
 
     def __enter__(self) -> Self:
-        self.job.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.job, self.logs, self.folder / "nodes"):
+            private_files.make_folder(folder)
+        private_files.open_to_append(self.log).close()
         self.secrets = self._make_secrets() if self._tls else None
         link_port, *ports = free_ports(1 + len(self.names))
         self.superlink = SuperLink(
@@ -75,6 +84,8 @@ class LocalFederation:
     def stop(self) -> None:
         """Stop all processes: first the nodes, so that they can sign off at the SuperLink."""
         runs = [self.run.process] if self.run else []
+        for node in self.nodes.values():
+            node.resume()
         nodes = [node.process for node in self.nodes.values() if node.process is not None]
         try:
             stop_all([*runs, *nodes], timeout=STOP_TIMEOUT)
@@ -88,8 +99,22 @@ class LocalFederation:
         self.superlink.kill(down=down)
         self.drop_run()
 
+    @property
+    def app_processes(self) -> list[int]:
+        """The ids of the processes of ServerApps."""
+        if self.superlink.process is None:
+            return []
+        [programs] = running_programs([self.superlink.process])
+        return [pid for pid, name in programs.items() if name == APP_PROGRAM]
+
+    def kill_app(self) -> None:
+        """Kill the ServerApp, but not its SuperLink."""
+        for pid in self.app_processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def drop_run(self) -> None:
-        """End the run, because its SuperLink is lost."""
+        """End the run, because its SuperLink or its ServerApp is lost."""
         if self.run is not None:
             self.run.process.kill()  # it would notice only later
             self.run = None
@@ -103,7 +128,13 @@ class LocalFederation:
         if number > 1:
             self.superlink.stop_runs()
         log = self.logs / f"run{number}.log"
-        self.run = Run(self.superlink, self.app, config={**config, "job": str(self.job)}, log=log)
+        self.run = Run(
+            self.superlink,
+            self.app,
+            config={**config, "job": str(self.job)},
+            log=log,
+            earlier_apps=self.app_processes,
+        )
         self.log_event("submitted", log=log.name)
         return self.run
 
@@ -114,6 +145,24 @@ class LocalFederation:
         for node in self.nodes.values():
             node.ensure_running()
             self._log_state(node.name, node.state)
+        if time.monotonic() >= self._next_check:
+            self._check_programs()
+            self._next_check = time.monotonic() + _CHECK_SECONDS
+
+    def _check_programs(self) -> None:
+        """Look for processes that Flower does not restart: the ServerApp and the executors."""
+        nodes = [node for node in self.nodes.values() if node.process is not None]
+        link = self.superlink.process
+        processes = [process for process in (link, *(node.process for node in nodes)) if process is not None]
+        programs = dict(zip([process.pid for process in processes], running_programs(processes), strict=True))
+        if self.run is not None and link is not None:
+            self.run.watch_app([pid for pid, name in programs[link.pid].items() if name == APP_PROGRAM])
+        if link is not None and self.superlink.check_executor(programs[link.pid].values()):
+            self.log_event("restarted", who="superlink", why="its executor has ended")
+            self.kill_superlink()
+        for node in nodes:
+            if node.process is not None and node.check_executor(programs[node.process.pid].values()):
+                self.log_event("restarted", who=node.name, why="its executor has ended")
 
     def _log_state(self, name: str, state: NodeState) -> None:
         if state != self._last_states.get(name, "offline"):

@@ -1,15 +1,18 @@
 """A node: Flower's SuperNode process of one client, which is restarted when it ends."""
 
+import math
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlatest.deployment.flwr_cli import environment, program, toml
+from fedlatest.deployment import private_files
+from fedlatest.deployment.flwr_cli import ExecutorWatch, environment, program, toml
 from fedlatest.deployment.process import HOST, Process, tail
 from fedlatest.deployment.secrets import Secrets
 
-NodeState = Literal["online", "connecting", "offline", "killed", "refused"]
+NodeState = Literal["online", "connecting", "offline", "killed", "refused", "paused"]
 RETRY_SECONDS = 5.0  # after a kill -9, Flower believes the node online and refuses its successor for up to 60 s
 _CONNECTED = "SuperNode ID:"  # in the log of a SuperNode that the SuperLink has accepted
 
@@ -48,11 +51,14 @@ class Node:
         self._home, self._superlink, self._port, self._secrets = folder / "flwr", superlink, port, secrets
         self._connected, self._stopping = False, False
         self._not_before = 0.0
+        self._resume_at = math.inf
+        self._executor = ExecutorWatch()
         self._state_when_down: NodeState = "offline"
         state = folder / "state"
-        state.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(folder)
+        private_files.make_folder(state)
         self._config = folder / "node.toml"
-        self._config.write_text(toml({**config, "name": name, "state-dir": str(state)}), encoding="utf-8")
+        private_files.write(self._config, toml({**config, "name": name, "state-dir": str(state)}))
 
     @property
     def alive(self) -> bool:
@@ -64,10 +70,13 @@ class Node:
         """The state of the node.
 
         `connecting`: started but not accepted yet. `refused`: not accepted, and will be started again.
+        `paused`: all its processes are stopped and will continue.
         """
         if not self.alive or self._stopping:
             return self._state_when_down if self.wanted or self._state_when_down == "killed" else "offline"
         assert self.process is not None
+        if self._resume_at < math.inf:
+            return "paused"
         self._connected = self._connected or _CONNECTED in self.process.output()
         return "online" if self._connected else "connecting"
 
@@ -78,21 +87,53 @@ class Node:
     def take_offline(self) -> None:
         """Stop the node with SIGTERM; the server notices within a second."""
         self.wanted = False
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the node with SIGTERM; if wanted, `ensure_running` starts it again."""
         if self.alive and not self._stopping:
             assert self.process is not None
+            self.resume()
             self._stopping = True
             self.process.stop()
+
+    def pause(self, seconds: float) -> None:
+        """Stop all its processes with SIGSTOP, as if the device slept; `ensure_running` continues them when due."""
+        if self.process is not None:
+            for _ in range(2):  # the second time for a process that was started meanwhile
+                self.process.signal_all(signal.SIGSTOP)
+            self._resume_at = time.monotonic() + seconds
+
+    def resume(self) -> None:
+        """End a pause."""
+        if self.process is not None and self._resume_at < math.inf:
+            self.process.signal_all(signal.SIGCONT)
+        self._resume_at = math.inf
+
+    def check_executor(self, programs: Collection[str]) -> bool:
+        """Restart the node if its executor is lost, given the programs that it runs; return whether it does.
+
+        Without its executor, a node would count as online but never reply. It is stopped with SIGTERM, so that it signs
+        off and Flower accepts its successor at once.
+        """
+        if self._stopping or self.process is None or not self._executor.is_lost(self.process, programs):
+            return False
+        self.stop()
+        return True
 
     def kill(self, *, down: float = 0.0) -> None:
         """Kill the node with SIGKILL, including its ClientApp; if wanted, it is restarted after `down` seconds."""
         if self.process is not None:
             self.process.kill()
             self.process = None
+            self._resume_at = math.inf
             self._not_before = time.monotonic() + down
             self._stopping, self._state_when_down = False, "killed"
 
     def ensure_running(self) -> None:
         """Start the node if it is wanted and not running; after a delay if it ended unexpectedly."""
+        if time.monotonic() >= self._resume_at:
+            self.resume()
         if self.alive:
             return
         if self.process is not None:
@@ -110,7 +151,7 @@ class Node:
         if not self._stopping:
             self._not_before = time.monotonic() + RETRY_SECONDS
         self._state_when_down = "offline" if self._stopping else "refused"
-        self.process, self._stopping = None, False
+        self.process, self._stopping, self._resume_at = None, False, math.inf
 
     def _command(self) -> list[str]:
         secrets = self._secrets

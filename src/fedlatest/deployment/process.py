@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from fedlatest.deployment import process_guard
+from fedlatest.deployment import private_files, process_guard
 from fedlatest.errors import DeploymentError
 
 HOST = "127.0.0.1"
@@ -26,13 +26,14 @@ class Process:
 
     Args:
         command: The program and its arguments.
-        log: File to which its output is appended.
+        log: File to which its output is appended; the files of the process are readable only by their owner.
         environment: Its environment variables.
     """
 
     def __init__(self, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        if not log.parent.is_dir():
+            private_files.make_folder(log.parent)
+        with private_files.open_to_append(log) as output:
             self._begin = output.tell()
             self._guard = subprocess.Popen(
                 _guarded(command),
@@ -41,6 +42,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
                 start_new_session=True,
+                umask=private_files.UMASK,
             )
         self.log = log
 
@@ -100,6 +102,18 @@ class Process:
         with suppress(BrokenPipeError):
             self._guard.stdin.close()
 
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to the command and to everything it started, but not to the guard."""
+        for pid in process_guard.descendants(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def running_programs(processes: Sequence[Process]) -> list[dict[int, str]]:
+    """Return, for each process, the ids of its descendants and the names of their programs, without zombies."""
+    trees = process_guard.descendants_of([process.pid for process in processes])
+    return [{pid: name for pid in tree if (name := process_guard.program(pid))} for tree in trees]
+
 
 def stop_all(processes: Sequence[Process], *, timeout: float = STOP_TIMEOUT) -> None:
     """Stop processes in parallel and wait until they have ended."""
@@ -128,6 +142,7 @@ def run_command(
             text=True,
             env=dict(environment),
             start_new_session=True,
+            umask=private_files.UMASK,
             timeout=timeout,
             check=False,
         )

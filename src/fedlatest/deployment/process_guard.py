@@ -68,13 +68,32 @@ def kill_all() -> None:
 
 def descendants(root: int) -> list[int]:
     """Return the ids of all descendants of a process, parents before children."""
+    return descendants_of([root])[0]
+
+
+def descendants_of(roots: list[int]) -> list[list[int]]:
+    """Return the ids of all descendants of each of several processes, parents before children."""
     children: dict[int, list[int]] = {}
     for pid, parent in _parents():
         children.setdefault(parent, []).append(pid)
-    found = [root]
-    for pid in found:
-        found.extend(children.get(pid, []))
-    return found[1:]
+    trees = [[root] for root in roots]
+    for tree in trees:
+        for pid in tree:
+            tree.extend(children.get(pid, []))
+    return [tree[1:] for tree in trees]
+
+
+def program(pid: int) -> str:
+    """Return the name of the program that a process runs, that of the script for Python; empty if it has ended."""
+    try:
+        if sys.platform == "linux":
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+        else:
+            words = subprocess.check_output(["ps", "-p", str(pid), "-o", "command="], text=True).split()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    names = [word.rpartition("/")[2] for word in words if not word.startswith("-")]
+    return names[1] if len(names) > 1 and names[0].lower().startswith("python") else "".join(names[:1])
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -1,12 +1,11 @@
 """The certificates and keys of a federation: a CA, the server's certificate, and a key pair for each node.
 
-The package `cryptography`, which Flower requires, creates them; openssl and ssh-keygen are not needed. Private keys are
-readable only by their owner, and no file is ever overwritten.
+The package `cryptography`, which Flower requires, creates them; openssl and ssh-keygen are not needed. All files are
+readable only by their owner, and none is ever overwritten.
 """
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedlatest.deployment import private_files
 from fedlatest.errors import ConfigError
 
 _SERVER_DAYS = 825  # the longest validity of a server certificate that common TLS clients accept
@@ -86,7 +86,8 @@ def make_secrets(folder: Path, *, hosts: Sequence[str] = (), nodes: Sequence[str
     if hosts or not server_exists:
         _check_not_existing(secrets.certificate, secrets.key)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            private_files.make_folder(folder)
         if not server_exists:
             _make_server(secrets, names)
         for node in nodes:
@@ -108,11 +109,11 @@ def _make_server(secrets: Secrets, names: Sequence[x509.GeneralName]) -> None:
         authority = _read_authority(secrets)
     else:
         authority = _create_authority("fedlatest CA")
-        _write_private(secrets.ca_key, _pem(authority.key))
-        secrets.ca.write_bytes(authority.certificate.public_bytes(serialization.Encoding.PEM))
+        private_files.write(secrets.ca_key, _pem(authority.key), new=True)
+        private_files.write(secrets.ca, authority.certificate.public_bytes(serialization.Encoding.PEM))
     certificate, key = _server_certificate(authority, names)
-    _write_private(secrets.key, _pem(key))
-    secrets.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private_files.write(secrets.key, _pem(key), new=True)
+    private_files.write(secrets.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _read_authority(secrets: Secrets) -> _Authority:
@@ -133,21 +134,14 @@ def _make_node(secrets: Secrets, name: str) -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    _write_private(secrets.node_key(name), private)
-    secrets.node_public_key(name).write_bytes(public + f" {name}\n".encode())
+    private_files.write(secrets.node_key(name), private, new=True)
+    private_files.write(secrets.node_public_key(name), public + f" {name}\n".encode())
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read; fail if it exists."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
 
 
 def _check_name(name: str) -> None:

@@ -1,20 +1,50 @@
 """The SuperLink, Flower's server, which is restarted when it ends, and the runs that are submitted to it."""
 
+import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedlatest.deployment.flwr_cli import CONNECTION, environment, flwr, program, toml, write_connection
+from fedlatest.deployment import private_files
+from fedlatest.deployment.flwr_cli import (
+    CONNECTION,
+    ExecutorWatch,
+    environment,
+    flwr,
+    program,
+    toml,
+    write_connection,
+)
 from fedlatest.deployment.process import HOST, Process, is_listening, tail
 from fedlatest.deployment.secrets import Secrets
 from fedlatest.errors import DeploymentError
 
 READY_TIMEOUT = 60.0
+APP_TIMEOUT = 60.0  # between the acceptance of a run and the start of its ServerApp, which takes about a second
 MAX_CRASHES = 3  # `kill` does not count as a crash
+APP_PROGRAM = "flwr-serverapp"
+_NO_HEARTBEAT = "No heartbeat"  # in Flower's details of a run whose app has disappeared
 _STARTED = re.compile(r"Successfully started run (\d+)")
+
+
+class RunStatus(NamedTuple):
+    """The status of a run, such as `running` or `finished:failed`, and Flower's explanation."""
+
+    status: str
+    details: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, or was never accepted."""
+        return self.status.startswith("finished") or self.status == "not accepted"
+
+    @property
+    def lost(self) -> bool:
+        """Whether Flower has noticed that the app has disappeared; an app that fails reports it before it ends."""
+        return self.status == "finished:failed" and _NO_HEARTBEAT in self.details
 
 
 class SuperLink:
@@ -36,6 +66,7 @@ class SuperLink:
         self.process: Process | None = None
         self._folder, self._port, self._secrets, self._log = folder, port, secrets, log
         self._ready, self._crashes = False, 0
+        self._executor = ExecutorWatch()
         self._not_before = self._started_at = 0.0
 
     @property
@@ -79,6 +110,16 @@ class SuperLink:
             self.process = None
             self._not_before = time.monotonic() + down
 
+    def check_executor(self, programs: Collection[str]) -> bool:
+        """Return whether it cannot start a run any more, because its executor is lost, and runs none.
+
+        Args:
+            programs: The names of the programs that it runs.
+        """
+        if self.process is None or not self._executor.is_lost(self.process, programs):
+            return False
+        return APP_PROGRAM not in programs
+
     def register(self, name: str) -> None:
         """Register the public key of a node."""
         assert self._secrets is not None
@@ -89,10 +130,10 @@ class SuperLink:
             if "already in use" not in str(error):  # registered before an interruption
                 raise
 
-    def run_status(self, run: int) -> str:
-        """Return the status of a run, such as `running` or `finished:failed`."""
+    def run_status(self, run: int) -> RunStatus:
+        """Return the status of a run."""
         [row] = flwr("list", CONNECTION, "--run-id", str(run), home=self.home)["runs"]
-        return str(row["status"])
+        return RunStatus(str(row["status"]), str(row.get("status-details", "")))
 
     def stop_runs(self) -> None:
         """Stop all runs that have not finished."""
@@ -102,7 +143,7 @@ class SuperLink:
                     flwr("stop", row["run-id"], CONNECTION, home=self.home)
 
     def _start(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(self._folder)
         write_connection(self.home, address=self.address, root_certificates=self._secrets.ca if self._secrets else None)
         self.process = Process(self._command(), log=self._log, environment=environment(self.home))
         self._ready, self._started_at = False, time.monotonic()
@@ -133,14 +174,27 @@ class Run:
         app: Folder of the Flower app.
         config: Values of the app's run config.
         log: File for the output.
+        earlier_apps: Ids of the processes of ServerApps of earlier runs, which may still be ending.
     """
 
-    def __init__(self, superlink: SuperLink, app: Path, *, config: Mapping[str, Any], log: Path) -> None:
+    def __init__(
+        self,
+        superlink: SuperLink,
+        app: Path,
+        *,
+        config: Mapping[str, Any],
+        log: Path,
+        earlier_apps: Collection[int] = (),
+    ) -> None:
         self.log = log
         self._superlink = superlink
-        log.parent.mkdir(parents=True, exist_ok=True)
+        self._earlier_apps = set(earlier_apps)
+        self._app_seen = self._app_gone = False
+        self._app_expected_at = math.inf
+        if not log.parent.is_dir():
+            private_files.make_folder(log.parent)
         values = log.with_suffix(".toml")  # a file, because values may have quotes and spaces
-        values.write_text(toml(config), encoding="utf-8")
+        private_files.write(values, toml(config))
         command = [program("flwr"), "run", str(app), CONNECTION, "-c", str(values), "--stream"]
         self.process = Process(command, log=log, environment=environment(superlink.home))
 
@@ -155,17 +209,31 @@ class Run:
         """Whether the process has ended."""
         return not self.process.alive
 
-    def status(self) -> str:
-        """Return the status of the run, such as `running`, `finished:completed` or `finished:failed`.
+    @property
+    def app_gone(self) -> bool:
+        """Whether the process of its ServerApp has ended, or never started, according to `watch_app`."""
+        return self._app_gone
+
+    def watch_app(self, apps: Collection[int]) -> None:
+        """Find out whether the ServerApp runs, given the ids of the processes of all ServerApps of the SuperLink."""
+        own = set(apps) - self._earlier_apps
+        if own or self.id is None:
+            self._app_expected_at = time.monotonic() + APP_TIMEOUT
+        self._app_seen = self._app_seen or bool(own)
+        self._app_gone = not own and (self._app_seen or time.monotonic() > self._app_expected_at)
+
+    def status(self) -> RunStatus:
+        """Return the status of the run.
 
         It is queried from the SuperLink, which takes about a second: `flwr run` exits with 0 even if the run failed.
         """
         if self.id is None:
-            return "not accepted" if self.ended else "submitted"
+            return RunStatus("not accepted" if self.ended else "submitted")
         return self._superlink.run_status(self.id)
 
-    def error(self, status: str) -> DeploymentError:
+    def error(self, why: str) -> DeploymentError:
         """Return the error for a run that ended before the job was finished."""
         return DeploymentError(
-            f"run {self.id or ''}: {status}; its log {self.log} ends with\n{tail(self.process.output())}"
+            f"run {self.id or ''}: {why}; to continue from the last round, repeat the command with --resume; "
+            f"its log {self.log} ends with\n{tail(self.process.output())}"
         )

@@ -16,6 +16,7 @@ from fedlatest.deployment.superlink import Run
 from fedlatest.errors import DeploymentError
 from fedlatest.ledger.event_log import Event, EventReader
 
+MAX_LOST_APPS = 5  # new runs without a round in between
 _POLL_SECONDS = 0.1
 _RECHECK_SECONDS = 0.5  # the log of a run may end shortly before the loss of its SuperLink can be seen
 _EXIT_TIMEOUT = 20.0  # for the app to exit after its last event
@@ -28,6 +29,7 @@ class JobStatus:
     rounds: int | None = None  # of the whole job
     round: int | None = None  # the current one
     finished: bool = False
+    stopped: str | None = None  # the error that the current run reported
     runs: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)  # in the current round
     last_round: dict[str, int] = field(default_factory=dict)  # client -> last round in which it took part
@@ -43,7 +45,7 @@ class JobStatus:
         """Add one event; unknown events and facts are ignored."""
         match event["event"]:
             case "job":
-                self.rounds, self.finished = event.get("rounds"), False
+                self.rounds, self.finished, self.stopped = event.get("rounds"), False, None
                 self.runs.append(event.get("run", 0))
             case "round":
                 self.round, self.asked = event["round"], []
@@ -53,6 +55,8 @@ class JobStatus:
                 self._add_merged(event)
             case "evaluated":
                 self.test_loss, self.test_accuracy = event.get("test_loss"), event.get("test_accuracy")
+            case "stopped":
+                self.stopped = str(event.get("why", ""))
             case "finished":
                 self.finished = True
 
@@ -107,7 +111,7 @@ def supervise(
     faults: FaultInjector | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> JobStatus:
-    """Run a job until it is finished, and submit a new run each time the SuperLink is lost.
+    """Run a job until it is finished, and submit a new run each time the SuperLink or the ServerApp is killed.
 
     Earlier events of the job are read first, so an interrupted job continues.
 
@@ -122,7 +126,8 @@ def supervise(
         The final status of the job.
 
     Raises:
-        DeploymentError: The app failed while its SuperLink was running; the message has the end of its log.
+        DeploymentError: The app failed while its SuperLink was running, or was killed more than `MAX_LOST_APPS` times
+            without a round in between; the message has the end of its log.
     """
     reader, status = EventReader(federation.job / "events.jsonl"), JobStatus()
     faults = faults or FaultInjector()
@@ -130,23 +135,27 @@ def supervise(
         status.update(event)
     status.finished = False
     _apply_schedule(federation, schedule, status.round or 0)
+    num_lost, merged_rounds = 0, status.merged_rounds
     while not status.finished:
         run = _current_run(federation, config)
-        ended = run is not None and run.ended  # checked first, so that its last events are read below
+        ended = run is not None and (run.ended or run.app_gone)  # checked first, so that its last events are read below
         events = reader.new()
         for event in events:
             status.update(event)
             if event["event"] == "round":
                 _apply_schedule(federation, schedule, event["round"])
                 faults.start_round(event["round"])
-        if ended and not status.finished:
-            _check_ended_run(federation)
+        if status.merged_rounds > merged_rounds:
+            num_lost, merged_rounds = 0, status.merged_rounds
+        if ended and not status.finished and _is_app_lost(federation, status):
+            num_lost += 1
+            _replace_run(federation, num_lost)
         faults.inject_due(federation)
         if on_progress:
             on_progress(status, events)
         time.sleep(_POLL_SECONDS)
     _wait_for_exit(federation)
-    federation.log_event("finished", kills=len(faults.injected), kills_left=len(faults.pending))
+    federation.log_event("finished", faults=len(faults.injected), faults_left=len(faults.pending))
     return status
 
 
@@ -173,23 +182,36 @@ def _apply_schedule(federation: LocalFederation, schedule: NodeSchedule | None, 
             node.bring_online()
 
 
-def _check_ended_run(federation: LocalFederation) -> None:
-    """Raise DeploymentError if the log of the run ended because the app failed, not because the SuperLink was lost.
+def _is_app_lost(federation: LocalFederation, job: JobStatus) -> bool:
+    """Return whether the ServerApp of a run that seems to have ended was killed while its SuperLink runs.
 
     A run that continues although its log was cut off is still followed by its events.
+
+    Raises:
+        DeploymentError: The app failed, or its run was stopped.
     """
     time.sleep(_RECHECK_SECONDS)
     run = federation.run
     if run is None or not federation.superlink.alive:
-        return
+        return False
     try:
-        status = run.status()
+        found = run.status()
     except DeploymentError:
         if not federation.superlink.alive:
-            return
+            return False
         raise
-    if status.startswith("finished") or status == "not accepted":
-        raise run.error(status)
+    if job.stopped is not None or (found.finished and not found.lost):
+        raise run.error(found.status if job.stopped is None else f"{found.status} ({job.stopped})")
+    return found.lost or run.app_gone
+
+
+def _replace_run(federation: LocalFederation, num_lost: int) -> None:
+    """Let the next `_current_run` submit a new run in place of one whose ServerApp was killed."""
+    assert federation.run is not None
+    if num_lost > MAX_LOST_APPS:
+        raise federation.run.error(f"the server app was killed {num_lost} times without a round in between")
+    federation.log_event("restarted", who="serverapp", why="it was killed")
+    federation.drop_run()
 
 
 def _wait_for_exit(federation: LocalFederation) -> None:

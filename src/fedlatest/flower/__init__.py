@@ -16,6 +16,7 @@ except ImportError:
 from fedlatest.flower.client import ClientResult, ClientTask, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours
 from fedlatest.flower.message_records import from_record, to_record
+from fedlatest.ledger import Limits
 
 if TYPE_CHECKING:
     from fedlatest.flower.local_grid import LocalGrid
@@ -37,6 +38,7 @@ __all__ = [
     "ClientTask",
     "DeclinedError",
     "FedLaAvg",
+    "Limits",
     "LocalGrid",
     "Timeouts",
     "all_of",

@@ -82,8 +82,8 @@ def client_app(
             the round.
         evaluate: Gets the model's arrays and returns metrics.
         eligible: Returns True if the client may train or evaluate now, otherwise the reason.
-        num_examples: Returns the client's number of examples, for its weight before it has trained for the first time.
-            A client whose number is not known gets the mean weight of the others.
+        num_examples: Returns the client's number of examples, which it reports before it has trained. It counts only
+            once an update of the client has counted, with the weight of that update.
     """
     app = ClientApp(mods=[latest_mod(eligible=eligible, num_examples=num_examples)])
 
@@ -113,8 +113,8 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
 
     Args:
         eligible: Returns True if the client may train or evaluate now, otherwise the reason.
-        num_examples: Returns the client's number of examples, for its weight before it has trained for the first time.
-            A client whose number is not known gets the mean weight of the others.
+        num_examples: Returns the client's number of examples, which it reports before it has trained. It counts only
+            once an update of the client has counted, with the weight of that update.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

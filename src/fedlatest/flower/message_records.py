@@ -4,6 +4,8 @@ A message has a text header in a ConfigRecord, and a model or an upload in an Ar
 name of Flower's own apps, so their training functions find it.
 """
 
+import io
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,15 @@ def _header(message: Message) -> str | None:
     return header if isinstance(header, str) else ""
 
 
+@cache
+def _numpy_header(size: int) -> bytes:
+    """Return the first bytes of a saved upload of this size."""
+    header = io.BytesIO()
+    description = {"descr": UPLOAD_DTYPE.str, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(header, description)
+    return header.getvalue()
+
+
 def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
     record = message.content.get(VECTOR)
     if record is None:
@@ -99,6 +110,9 @@ def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
         raise ProtocolError("the upload is not one NumPy array")
     if len(array.data) > size * UPLOAD_DTYPE.itemsize + MAX_NUMPY_HEADER:
         raise ProtocolError(f"the upload has {len(array.data)} bytes, more than {size} numbers take")
+    header = _numpy_header(size)
+    if len(array.data) == len(header) + size * UPLOAD_DTYPE.itemsize and array.data.startswith(header):
+        return np.frombuffer(array.data, UPLOAD_DTYPE, offset=len(header))  # without a copy
     try:
         return array.numpy()
     except Exception as error:  # NumPy may raise anything on forged bytes, also MemoryError

@@ -117,16 +117,17 @@ class OutstandingMessages:
                 for key, message in self.outstanding.items()
                 if message.client != client or message.node == node
             }
-        self._forget_node(node)
+        self.forget_node(node)
         self.clients[node] = client  # inserted last: `available` prefers the newest node of a client
         self.nodes.setdefault(client, []).append(node)
 
     def forget(self, client: str) -> None:
         """Forget the nodes of a client, so that they are sent a new "hello"."""
         for node in list(self.nodes.get(client, [])):
-            self._forget_node(node)
+            self.forget_node(node)
 
-    def _forget_node(self, node: int) -> None:
+    def forget_node(self, node: int) -> None:
+        """Forget which client a node is, so that the node is sent a new "hello"."""
         client = self.clients.pop(node, None)
         if client is not None:
             self.nodes[client].remove(node)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from fedlatest.availability.trace_files import write_table
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.client_table import read_attendance
@@ -16,7 +14,8 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
     Args:
         ledger: The ledger file of the job.
         path: The file to write: CSV, or another format of `fedlatest.read_trace`.
-        seconds: Write times in seconds since the start of the first round, instead of rounds.
+        seconds: Write times in seconds instead of rounds: seconds in which a server was running, since the start of
+            the first round.
 
     Returns:
         The number of clients.
@@ -27,7 +26,7 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
     database = Database.open_for_reading(ledger)
     try:
         available, _ = read_attendance(database)
-        closed = [time for (time,) in database.rows("SELECT time FROM rounds ORDER BY round")]
+        closed = [uptime for (uptime,) in database.rows("SELECT uptime FROM rounds ORDER BY round")]
     finally:
         database.close()
     if not available.any():
@@ -42,6 +41,5 @@ def _round_boundaries(closed: list[float]) -> list[float]:
 
     The first round is assumed to have lasted as long as the second.
     """
-    closed = np.maximum.accumulate(closed).tolist()  # a clock may have been set back
     first = closed[1] - closed[0] if len(closed) > 1 else 1.0
     return [0.0, *(round(time - closed[0] + first, 3) for time in closed)]

@@ -130,9 +130,10 @@ class RoundLoop:
 
     def run_round(self) -> RoundOutcome:
         """Run one round and commit it to the ledger."""
-        self._remove_expelled()
+        if not self.outcome.has_upload:  # a late upload may be waiting for this round
+            self._remove_expelled()
         outcome, began, round = self.outcome, self.clock(), self.ledger.round
-        self.events.write("round", round=round)
+        self.events.write("round", round=round, job=self.ledger.job)
         record = to_record(self.model)
         while True:
             self._poll_nodes()
@@ -147,6 +148,7 @@ class RoundLoop:
         del record
         self._close_round(began)
         self._expire_clients()
+        self._remove_expelled()
         return outcome
 
     def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float]:
@@ -179,20 +181,22 @@ class RoundLoop:
 
     def _poll_nodes(self) -> None:
         """Update which nodes are online, send a "hello" to new ones, and handle the replies that have arrived."""
-        now, round = self.clock(), self.ledger.round
-        self.messages.send(
-            [
-                (
-                    OutstandingMessage("hello", node, client, round, now),
-                    instruction_records(self.ledger.instruction(client, "hello")),
-                )
-                for node, client in self.messages.refresh_nodes()
-            ]
-        )
-        for replies in self.messages.receive():
-            with self._measuring_own_time(), self.ledger.batch():
-                while replies:  # each is released before the next one is handled, because it may be large
-                    self._handle_reply(*replies.pop(0))
+        with self._measuring_own_time():
+            now, round = self.clock(), self.ledger.round
+            self.messages.send(
+                [
+                    (
+                        OutstandingMessage("hello", node, client, round, now),
+                        instruction_records(self.ledger.instruction(client, "hello")),
+                    )
+                    for node, client in self.messages.refresh_nodes()
+                ]
+            )
+            for replies in self.messages.receive():
+                replies.reverse()
+                with self.events.batch(), self.ledger.batch():
+                    while replies:  # each is released before the next one is handled, because it may be large
+                        self._handle_reply(*replies.pop())
         for message in self.messages.drop_expired():
             name = self._display_name(message.client) or f"node {message.node}"
             log.info("fedlatest: %s did not reply in time", name)
@@ -268,8 +272,8 @@ class RoundLoop:
             return
         verdict = self._judge(message, reply)
         if message.kind == "hello":
-            if message.node not in self.messages.clients:
-                self.messages.ignore(message.node, self.timeouts.deadline)
+            if verdict.outcome in ("refused", "failed"):  # try again later: the reason may no longer apply
+                self._forget_stranger(message.node)
         elif message.kind == "rebase":
             self._count_rebase(message.client, verdict)
         else:
@@ -298,6 +302,7 @@ class RoundLoop:
             self.messages.identify(message.node, decoded.client)
             name = self.messages.display_names.get(decoded.client, "")
             verdict = self.ledger.handle_hello(decoded, name=name)
+            self._leaving.discard(decoded.client)
             if verdict.outcome == "hello" and decoded.why == LEAVING:
                 self._leaving.add(decoded.client)  # ask for its goodbye in this round
             return verdict
@@ -305,6 +310,13 @@ class RoundLoop:
         if verdict.outcome == "accepted" and decoded.trained:
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
+
+    def _forget_stranger(self, node: int) -> None:
+        """Send no hello to a node for one deadline and a new one then, unless it is a client of the job."""
+        client = self.messages.clients.get(node)
+        if client is None or self.ledger.table.get(client) is None:
+            self.messages.ignore(node, self.timeouts.deadline)
+            self.messages.forget_node(node)
 
     def _count_training(self, message: OutstandingMessage, verdict: Verdict) -> None:
         outcome = self.outcome
@@ -337,9 +349,12 @@ class RoundLoop:
         why = self.ledger.needs_resync
         with self._measuring_own_time():
             self.arrays = merge(self.algorithm, self.ledger, self.arrays, outcome.accepted)
-            self.ledger.close_round(
+            forgotten = self.ledger.close_round(
                 self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined
             )
+        for client in forgotten:
+            self.messages.forget(client)  # it is sent a hello when it returns
+        self._leaving -= set(outcome.left)
         outcome.num_available = len({*available, *outcome.accepted, *outcome.rebased, *outcome.left})
         self.outcome = RoundOutcome()
         self._log_merged(outcome, round, available, self.clock() - began)
@@ -353,11 +368,10 @@ class RoundLoop:
             self._log_new_epoch(epoch.number, self.ledger.round, "clients expired")
 
     def _remove_expelled(self) -> None:
-        """Remove clients that an operator has expelled, unless a late upload is waiting for the next round."""
+        """Remove clients that an operator has expelled."""
         epoch = self.ledger.epoch
-        if not self.outcome.has_upload:
-            self._log_removed(self.ledger.remove_expelled(), "expelled", "by the operator")
-            self._log_new_epoch(epoch.number, self.ledger.round, "clients were expelled")
+        self._log_removed(self.ledger.remove_expelled(), "expelled", "by the operator")
+        self._log_new_epoch(epoch.number, self.ledger.round, "clients were expelled")
 
     def _log_removed(self, clients: Iterable[str], event: str, why: str) -> None:
         for client in clients:

@@ -2,12 +2,13 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedlatest.ledger.event_log import append_event
+from fedlatest.ledger.event_log import append_lines, event_line
 
 Measurement = tuple[float, Mapping[str, float]]  # weight of a client, its metrics
 MAX_TEXT = 300  # characters; some texts come from clients
@@ -65,11 +66,35 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._pending: list[str] | None = None
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Append the events of this context at its end, in one write."""
+        self._pending = []
+        try:
+            yield
+        finally:
+            lines, self._pending = self._pending, None
+            if lines:
+                self._append(lines)
+
+    def _append(self, lines: list[str]) -> None:
+        try:
+            append_lines(self.path, lines, rotate=True)
+        except OSError as error:  # such as a full disk; the ledger does not need the event log
+            log.warning(
+                "fedlatest: %s cannot be written (%s): %s events are lost", self.path, error.strerror, len(lines)
+            )
 
     def write(self, event: str, **facts: Any) -> None:
         """Append one event. Long texts are cut."""
         facts = {name: fact[:MAX_TEXT] if isinstance(fact, str) else fact for name, fact in facts.items()}
-        append_event(self.path, event, rotate=True, **facts)
+        line = event_line(event, **facts)
+        if self._pending is not None:
+            self._pending.append(line)
+        else:
+            self._append([line])
         if event in IMPORTANT:
             words = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
             (log.warning if event != "joined" else log.info)("fedlatest: %s %s", event, words)

@@ -5,7 +5,7 @@ update is in which sum. What a client uploads is declared by the algorithm (`Upd
 client in plain NumPy.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 import jax
@@ -17,7 +17,6 @@ from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.ledger import ClientRow
-from fedlatest.ledger.fixed_point import from_fixed_point
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
 from fedlatest.trees import named_leaves
@@ -119,12 +118,12 @@ def merge(
     sums, unit = ledger.sums(), ledger.config.unit
     if sums.num_clients == 0:
         return dict(arrays)
-    total, trained = from_fixed_point(sums.total, unit), from_fixed_point(sums.trained_delta, unit)
     remembered = _declared_upload(algorithm).remembered
+    trained = _ComputedOnAccess(lambda: sums.trained_delta_in(unit))
     summed = Sums(
-        fresh={} if remembered else {PART: trained},
-        delta={PART: trained} if remembered else {},
-        total={PART: total} if remembered else {},
+        fresh={} if remembered else trained,
+        delta=trained if remembered else {},
+        total=_ComputedOnAccess(lambda: sums.total_in(unit)) if remembered else {},
         num=jnp.int32(sums.num),
         weight=jnp.float32(sums.weight),
     )
@@ -136,6 +135,24 @@ def merge(
     if not all(np.isfinite(array).all() for array in after.values()):
         raise DivergedError(f"the model is not finite after round {ledger.round}: the round is discarded")
     return {**after, **_fixed(arrays)}
+
+
+class _ComputedOnAccess(Mapping[str, Any]):
+    """The one part of a sum; an algorithm that does not use it does not pay for the conversion of a large model."""
+
+    def __init__(self, compute: Callable[[], npt.NDArray[np.float32]]) -> None:
+        self._compute = compute
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.float32]:
+        if name != PART:
+            raise KeyError(name)
+        return self._compute()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([PART])
+
+    def __len__(self) -> int:
+        return 1
 
 
 def _declared_upload(algorithm: Algorithm) -> UpdateUpload:

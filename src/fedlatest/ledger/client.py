@@ -69,8 +69,8 @@ def handle_instruction(
     Args:
         store: the client's durable state.
         instruction: the instruction.
-        train: trains and returns the update; called only if the instruction requires training. It may raise
-            DeclinedError to decline the round.
+        train: trains and returns the update, whose array may be changed afterwards; called only if the instruction
+            requires training. It may raise DeclinedError to decline the round.
         weight: the client's number of samples, if it is known before training; sent with a hello.
 
     Returns:
@@ -175,9 +175,12 @@ def _upload(
 
     The digest protects a whole update, so only a difference needs a checksum.
     """
-    upload = result.update if base_update is None else np.subtract(result.update, base_update)
     # A repeated upload from before the request to leave is not zero and stays an upload.
     leaves = state.leaving and not result.update.any()
+    upload = result.update
+    if base_update is not None:
+        target = upload if upload.flags.writeable else None  # in place where possible: updates may be large
+        upload = np.subtract(upload, base_update, out=target)
     return _reply(
         "goodbye" if leaves else "upload",
         instruction,

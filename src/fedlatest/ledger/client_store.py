@@ -116,14 +116,17 @@ class FolderStorage:
 def load_or_create_client_id(storage: DurableStorage) -> str:
     """Return the client's stored id; create and store a random one at the first call.
 
-    If the file with the id is damaged, the id is taken from the state of a job.
+    The id is also in the states of the client's jobs, which have checksums: they decide if the file is damaged.
     """
     with storage.lock():
         known = (storage.get(_ID_FILE) or b"").decode(errors="replace")
-        if _CLIENT_ID.fullmatch(known):
-            return known
+        is_valid = _CLIENT_ID.fullmatch(known) is not None
         states = (_parse(storage.get(f"{job}/state.json") or b"") for job in storage.folders())
-        client = next((state.client for state in states if state is not None), None) or uuid.uuid4().hex
+        in_jobs = [state.client for state in states if state is not None]
+        generated = [client for client in in_jobs if _CLIENT_ID.fullmatch(client)]
+        if is_valid and (known in generated or not generated):
+            return known
+        client = next(iter(generated or in_jobs), None) or uuid.uuid4().hex
         storage.put(_ID_FILE, client.encode())
     return client
 

@@ -13,6 +13,16 @@ NEVER = -1  # last_round of a client that has not trained yet
 MAX_BACKOFF = 8  # rounds
 
 
+_COLUMNS = (
+    *("number", "client", "name", "member", "weight", "seen", "last_round", "misses", "losses", "rest_until"),
+    *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
+)
+_UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
+    f"INSERT INTO clients ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' for _ in _COLUMNS)}) "
+    f"ON CONFLICT (number) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[2:])}"
+)
+
+
 class ClientRow(NamedTuple):
     """A client of the job, as the ledger records it."""
 
@@ -56,15 +66,17 @@ class ClientTable:
             "number, client, name, member, weight, last_round, misses, losses, rest_until, "
             "issued, issued_nonce, applied, applied_nonce, digest, seen"
         )
+        rows = self._database.rows(f"SELECT {columns} FROM clients ORDER BY number")
+        last_round = self._database.rows("SELECT uptime, reachable FROM rounds ORDER BY round DESC LIMIT 1")
         self._rows: dict[str, ClientRow] = {}
         self._last_contact: dict[str, float] = {}
         self._changed: set[str] = set()
         self._members: list[ClientRow] | None = None
-        for *row, seen in self._database.rows(f"SELECT {columns} FROM clients ORDER BY number"):
+        for *row, seen in rows:
             self._rows[row[1]] = _client_row(row)
             self._last_contact[row[1]] = seen
         self._reachable: set[str] = set()
-        for uptime, bits in self._database.rows("SELECT uptime, reachable FROM rounds ORDER BY round DESC LIMIT 1"):
+        for uptime, bits in last_round:
             numbers = set(np.flatnonzero(unpack_bits(bits, len(self._rows))).tolist())
             self._reachable = {client for client, row in self._rows.items() if row.number in numbers}
             self._last_contact.update(dict.fromkeys(self._reachable, uptime))
@@ -174,7 +186,7 @@ class ClientTable:
         if not self._changed:
             return
         self._database.execute_many(
-            "INSERT OR REPLACE INTO clients VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            _UPSERT,
             [self._values(self._rows[client]) for client in sorted(self._changed)],
         )
         self._changed = set()

@@ -6,7 +6,11 @@ file.
 
 Arrays from `FILE_BYTES` on are files in the folder `ledger.arrays`, so that they are written once instead of twice (to
 the log and to the database). A file is complete and on disk before the transaction that names it is committed; it is
-never changed, and it is deleted after the commit of a transaction that no longer names it.
+never changed. The process that commits a transaction deletes the files that this transaction has replaced. Files of
+transactions that were not committed are deleted when a server opens the ledger, inside a transaction: no other process
+can be about to name them.
+
+All arrays have checksums. SQLite itself detects damage of its structure, but not of the content of a page.
 """
 
 import json
@@ -17,8 +21,10 @@ import sqlite3
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,14 +48,18 @@ CREATE TABLE clients (
     issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT
 );
 CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, content BLOB, file TEXT,
-    PRIMARY KEY (owner, name, chunk));
+CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, checksum INTEGER, file TEXT,
+    content BLOB, PRIMARY KEY (owner, name, chunk));
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB
 );
 """
-_READ_ATTEMPTS = 5  # a file of a snapshot may be deleted while it is read
+_READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read
 _Result = TypeVar("_Result")
+
+
+class MissingFileError(LedgerError):
+    """The file of an array is missing: it was deleted by accident, or by a server after the snapshot was taken."""
 
 
 class Database:
@@ -65,6 +75,7 @@ class Database:
         self, connection: sqlite3.Connection, path: Path | None = None, *, on_close: Callable[[], object] = lambda: None
     ) -> None:
         self.connection, self.path, self._on_close = connection, path, on_close
+        self._replaced_files: list[str] = []  # in the current transaction
         self._folder = path.with_name(f"{path.stem}.arrays") if path is not None else None
 
     @classmethod
@@ -104,36 +115,66 @@ class Database:
         if not file.is_file():
             raise LedgerError(f"{file}: there is no ledger")
         try:
-            database = cls(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None), file)
-            is_new = database.is_new
-        except (sqlite3.Error, LedgerError) as error:
-            cause = error.__cause__ or error
-            if getattr(cause, "sqlite_errorname", "") == "SQLITE_NOTADB":
-                raise LedgerError(f"{file}: cannot be opened as a ledger ({cause})") from error
-            database = cls._open_copy(file)  # SQLite needs a file beside the database to read it
-            is_new = database.is_new
-        if is_new:
+            connection = sqlite3.connect(
+                f"{file.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=30.0
+            )
+        except sqlite3.Error as error:
+            raise LedgerError(f"{file}: cannot be read ({error})") from error
+        database = cls(connection, file)
+        try:
+            connection.execute("SELECT name FROM sqlite_master").fetchall()
+        except sqlite3.Error as error:
             database.close()
-            raise LedgerError(f"{file}: there is no ledger")
+            if not error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                raise LedgerError(f"{file}: cannot be opened as a ledger ({error})") from error
+            database = cls._open_copy(file)
+        try:
+            database.check_schema()
+        except BaseException:
+            database.close()
+            raise
         return database
 
     @classmethod
     def _open_copy(cls, file: Path) -> "Database":
+        """Open a copy of a file that SQLite cannot read in its folder, because it must write to a file beside it.
+
+        A running server has created that file, so no server runs: database and log do not change while they are copied.
+        """
         folder = tempfile.TemporaryDirectory(prefix="fedlatest-")
         try:
-            for suffix in ("-wal", ""):  # a log that is older than the database is ignored, a newer one is not
+            for suffix in ("-wal", ""):
                 source = file.with_name(file.name + suffix)
                 if source.exists():
                     shutil.copyfile(source, Path(folder.name) / f"{file.name}{suffix}")
             connection = _connect(Path(folder.name) / file.name, sqlite3.Connection)
         except OSError as error:
+            folder.cleanup()
             raise LedgerError(f"{file}: cannot be read ({error.strerror})") from error
+        except BaseException:
+            folder.cleanup()
+            raise
         return cls(connection, file, on_close=folder.cleanup)
 
     @property
     def is_new(self) -> bool:
         """Whether the file holds no job yet."""
         return not self.rows("SELECT name FROM sqlite_master WHERE name = 'job'")
+
+    def check_schema(self) -> None:
+        """Raise LedgerError unless the file holds a job in the schema of this version."""
+        if self.is_new:
+            raise LedgerError(f"{self.path or 'ledger'}: there is no ledger")
+        [(schema,)] = self.rows("SELECT schema FROM job")
+        if schema != SCHEMA:
+            raise LedgerError(f"the ledger has schema {schema}, this version of fedlatest reads schema {SCHEMA}")
+
+    def check_structure(self) -> None:
+        """Raise LedgerError if pages of the file are damaged; arrays are checked when they are read."""
+        problems = [problem for (problem,) in self.rows("PRAGMA quick_check(1)") if problem != "ok"]
+        if problems:
+            first = problems[0].splitlines()[-1]
+            raise LedgerError(f"{self.path or 'ledger'}: {_DAMAGED.format(first)}")
 
     @contextmanager
     def write(self) -> Iterator[None]:
@@ -143,15 +184,17 @@ class Database:
             LedgerError: SQLite failed; the message has one line and says what to do.
         """
         self.execute("BEGIN IMMEDIATE")
+        self._replaced_files = []
         try:
             yield
             self._sync_folder()
             self.execute("COMMIT")
         except BaseException:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
+            self._roll_back()
             raise
-        self.delete_unused_files()
+        for name in self._replaced_files:
+            with suppress(OSError):  # the transaction is committed; the next server deletes it
+                (self.files_folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -160,18 +203,24 @@ class Database:
         try:
             yield
         finally:
-            self.connection.execute("ROLLBACK")
+            self._roll_back()
 
     def snapshot(self, function: Callable[[], _Result]) -> _Result:
-        """Return the result of a function that reads one snapshot; called again if a server deletes its files."""
-        for attempt in range(_READ_ATTEMPTS):
+        """Return the result of a function that reads one snapshot; called again if a server deletes its files.
+
+        Raises:
+            LedgerError: a file is also missing in the next snapshot, so it was deleted by accident.
+        """
+        missing = ""
+        for _ in range(_READ_ATTEMPTS):
             try:
                 with self.read():
                     return function()
-            except FileNotFoundError as error:
-                if attempt == _READ_ATTEMPTS - 1:
-                    raise LedgerError(f"{error.filename}: is missing; restore a backup of the ledger") from error
-        raise AssertionError
+            except MissingFileError as error:
+                if str(error) == missing:
+                    raise
+                missing = str(error)
+        raise LedgerError(f"{self.path}: the server replaces its files faster than they can be read; try again later")
 
     def execute(self, statement: str, *values: Any) -> int:
         """Execute a statement and return the number of rows that it changed."""
@@ -196,43 +245,61 @@ class Database:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             kind = (array.dtype.str, shape)
             if self._folder is not None and len(content) >= FILE_BYTES:
-                self._insert_array(owner, name, 0, *kind, None, self._write_file(content))
+                with ThreadPoolExecutor(1) as thread:  # while the file is being written
+                    checksum = thread.submit(_checksum, content)
+                    file = self._write_file(content)
+                self._insert_array(owner, name, 0, *kind, checksum.result(), file, None)
                 continue
             for start in range(0, max(len(content), 1), CHUNK):
-                self._insert_array(owner, name, start, *kind, content[start : start + CHUNK], None)
+                part = content[start : start + CHUNK]
+                self._insert_array(owner, name, start, *kind, _checksum(part), None, part)
 
     def get_arrays(self, owner: str) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays stored under `owner`; an empty dictionary if there are none."""
+        """Return the arrays stored under `owner`; an empty dictionary if there are none.
+
+        Raises:
+            LedgerError: an array is damaged; a MissingFileError if its file is missing.
+        """
         found: dict[str, npt.NDArray[Any]] = {}
-        query = "SELECT name, chunk, dtype, shape, content, file FROM arrays WHERE owner = ? ORDER BY rowid"
+        query = "SELECT name, chunk, dtype, shape, checksum, file, content FROM arrays WHERE owner = ? ORDER BY rowid"
         with self._explaining_errors():
-            for name, start, dtype, shape, content, file in self.connection.execute(query, (owner,)):
+            for name, start, dtype, shape, checksum, file, content in self.connection.execute(query, (owner,)):
                 if name not in found:
                     found[name] = np.empty([int(length) for length in shape.split(",") if length], dtype)
                 flat = found[name].reshape(-1).view(np.uint8)
                 if file is not None:
                     self._read_file(file, flat)
+                    content = flat.data
                 else:
                     flat[start : start + len(content)] = np.frombuffer(content, np.uint8)
+                if _checksum(content) != checksum:
+                    problem = f"the array {name!r} of {owner!r} has another checksum"
+                    raise LedgerError(f"{self.path or 'ledger'}: {_DAMAGED.format(problem)}")
         return found
 
     def delete_arrays(self, owner: str) -> None:
         """Delete the arrays stored under `owner`."""
+        files = self.rows("SELECT file FROM arrays WHERE owner = ? AND file IS NOT NULL", owner)
+        self._replaced_files += [file for (file,) in files]
         self.execute("DELETE FROM arrays WHERE owner = ?", owner)
 
     def inline_arrays(self, source: "Database") -> None:
         """Replace names of files by their content, so that this copy of `source` needs no other file."""
-        query = "SELECT owner, name, dtype, shape, file FROM arrays WHERE file IS NOT NULL"
-        for owner, name, dtype, shape, file in self.rows(query):
+        query = "SELECT owner, name, dtype, shape, checksum, file FROM arrays WHERE file IS NOT NULL"
+        for owner, name, dtype, shape, checksum, file in self.rows(query):
             self.execute("DELETE FROM arrays WHERE owner = ? AND name = ?", owner, name)
-            with (source.files_folder / file).open("rb") as content:
-                start = 0
+            path = source.files_folder / file
+            start = found = 0
+            with _explaining_missing(path), path.open("rb") as content:
                 while part := content.read(CHUNK):
-                    self._insert_array(owner, name, start, dtype, shape, part, None)
+                    found = zlib.crc32(part, found)
+                    self._insert_array(owner, name, start, dtype, shape, _checksum(part), None, part)
                     start += len(part)
+            if found != checksum:
+                raise LedgerError(f"{path}: {_DAMAGED.format('it has another checksum')}")
 
     def delete_unused_files(self) -> None:
-        """Delete the files that no array names; call it after a commit, or as the only server that can write."""
+        """Delete the files that no array names; called inside `write`, so that no other process can write one."""
         if self._folder is None or not self._folder.is_dir():
             return
         used = {file for (file,) in self.rows("SELECT file FROM arrays WHERE file IS NOT NULL")}
@@ -251,9 +318,9 @@ class Database:
         self.connection.close()
         self._on_close()
 
-    def _insert_array(self, owner: str, name: str, start: int, dtype: str, shape: str, content: Any, file: Any) -> None:
-        values = (owner, name, start, dtype, shape, content, file)
-        self.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+    def _insert_array(self, *values: Any) -> None:
+        """Insert a row: owner, name, position of the chunk, dtype, shape, checksum, file, content."""
+        self.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 
     def _write_file(self, content: memoryview) -> str:
         assert self._folder is not None
@@ -273,10 +340,17 @@ class Database:
 
     def _read_file(self, name: str, flat: npt.NDArray[np.uint8]) -> None:
         path = self.files_folder / name
-        with path.open("rb") as file:
+        with _explaining_missing(path), path.open("rb") as file:
             length = file.readinto(flat.data)
-        if length != flat.size or path.stat().st_size != flat.size:
-            raise LedgerError(f"{path}: is damaged (it has not {flat.size} bytes); restore a backup of the ledger")
+            size = os.fstat(file.fileno()).st_size
+        if length != flat.size or size != flat.size:
+            raise LedgerError(f"{path}: {_DAMAGED.format(f'it has {size} bytes instead of {flat.size}')}")
+
+    def _roll_back(self) -> None:
+        """End a transaction, unless SQLite has already done so because of an error."""
+        if self.connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK")
 
     def _sync_folder(self) -> None:
         """Make the names of new files durable."""
@@ -304,12 +378,29 @@ def _connect(path: Path | str, factory: type[sqlite3.Connection]) -> sqlite3.Con
     return connection
 
 
+@contextmanager
+def _explaining_missing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{path}: is missing; restore a backup with `fedlatest restore`") from error
+    except OSError as error:
+        raise LedgerError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _checksum(content: bytes | memoryview) -> int:
+    return zlib.crc32(content)
+
+
+_DAMAGED = "is damaged ({}); restore a backup with `fedlatest restore`"
+
+
 def _explanation(error: sqlite3.Error) -> str:
     """Return what a person can do about an error of SQLite."""
     hints = {
         "SQLITE_FULL": "the disk is full; free some space and start again: all closed rounds are saved",
-        "SQLITE_CORRUPT": f"is damaged ({error}); restore a backup with `fedlatest restore`",
-        "SQLITE_NOTADB": f"is damaged ({error}); restore a backup with `fedlatest restore`",
+        "SQLITE_CORRUPT": _DAMAGED.format(error),
+        "SQLITE_NOTADB": _DAMAGED.format(error),
         "SQLITE_BUSY": "another process has been writing to it for 30 s; stop that process and start again",
         "SQLITE_READONLY": "cannot be written; check the permissions of the file and of its folder",
     }
@@ -320,9 +411,8 @@ def _explanation(error: sqlite3.Error) -> str:
 
 def read_job(database: Database) -> tuple[str, JobConfig, Layout]:
     """Return the id, the configuration and the model layout of the job; raise LedgerError on another schema."""
-    [(job, schema, config, layout)] = database.rows("SELECT id, schema, config, layout FROM job")
-    if schema != SCHEMA:
-        raise LedgerError(f"the ledger has schema {schema}, this version of fedlatest reads schema {SCHEMA}")
+    database.check_schema()
+    [(job, config, layout)] = database.rows("SELECT id, config, layout FROM job")
     specs = (ArraySpec(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout))
     return job, JobConfig(**json.loads(config)), Layout(tuple(specs))
 

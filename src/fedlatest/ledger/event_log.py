@@ -4,7 +4,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,22 +14,36 @@ MAX_BYTES = 16 * 2**20  # of a log that is rotated
 NUM_ROTATED = 4  # older files that are kept
 
 
-def append_event(path: Path, event: str, *, rotate: bool = False, **facts: Any) -> None:
+def append_event(path: Path, event: str, **facts: Any) -> None:
     """Append an event with the current time to an event log, in one write.
 
     Args:
         path: the log; only the current user may read it.
         event: name of the event.
-        rotate: rename a log of more than `MAX_BYTES` to NAME.1.jsonl first, and so on up to `NUM_ROTATED`.
         facts: further entries. Numbers that are not finite become null.
     """
+    append_lines(path, [event_line(event, **facts)])
+
+
+def event_line(event: str, **facts: Any) -> str:
+    """Return the line of an event with the current time."""
     stamp = {"time": round(time.time(), 3), "event": event}
-    line = json.dumps(_finite({**stamp, **facts, **stamp}), allow_nan=False)  # facts cannot replace the stamp
+    return json.dumps(_finite({**stamp, **facts, **stamp}), allow_nan=False)  # facts cannot replace the stamp
+
+
+def append_lines(path: Path, lines: Sequence[str], *, rotate: bool = False) -> None:
+    """Append lines to an event log in one write.
+
+    Args:
+        path: the log; only the current user may read it.
+        lines: lines of `event_line`.
+        rotate: rename a log of more than `MAX_BYTES` to NAME.1.jsonl first, and so on up to `NUM_ROTATED`.
+    """
     if rotate and path.exists() and path.stat().st_size > MAX_BYTES:
         _rotate(path)
     with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600), "a+b") as file:
         is_torn = file.seek(0, os.SEEK_END) > 0 and _last_byte(file) != b"\n"  # a crash truncated the last line
-        file.write(f"{chr(10) if is_torn else ''}{line}\n".encode())
+        file.write("\n".join([*([""] if is_torn else []), *lines, ""]).encode())
 
 
 class EventReader:
@@ -45,29 +60,31 @@ class EventReader:
     def new(self) -> list[Event]:
         """Return the events that were written since the last call."""
         events: list[Event] = []
-        for path in self._unread_files():
-            try:
-                with path.open("rb") as file:
-                    inode = os.fstat(file.fileno()).st_ino
-                    if inode != self._file:
-                        self._file, self._offset = inode, 0
-                    file.seek(self._offset)
-                    content = file.read()
-            except FileNotFoundError:  # not created yet, or rotated at this moment
-                continue
-            complete = content[: content.rfind(b"\n") + 1]
-            self._offset += len(complete)
-            events += [event for line in complete.splitlines() if (event := _parse(line)) is not None]
+        with ExitStack() as stack:
+            files = self._open_files(stack)
+            inodes = list(files)
+            for inode in inodes[inodes.index(self._file) if self._file in files else 0 :]:
+                if inode != self._file or os.fstat(files[inode].fileno()).st_size < self._offset:
+                    self._file, self._offset = inode, 0
+                files[inode].seek(self._offset)
+                content = files[inode].read()
+                complete = content[: content.rfind(b"\n") + 1]
+                self._offset += len(complete)
+                events += [event for line in complete.splitlines() if (event := _parse(line)) is not None]
         return events
 
-    def _unread_files(self) -> list[Path]:
-        """Return the file that was read last, under its present name, and the later ones."""
-        files = [*(rotated_name(self.path, number) for number in range(NUM_ROTATED, 0, -1)), self.path]
-        existing = [path for path in files if path.exists()]
-        for position, path in enumerate(existing):
-            if path.stat().st_ino == self._file:
-                return existing[position:]
-        return existing
+    def _open_files(self, stack: ExitStack) -> dict[int, BinaryIO]:
+        """Open the log and its rotated files and return them by inode, oldest first.
+
+        They are opened from the newest to the oldest: if the log is rotated meanwhile, a file is found twice, but none
+        is missed.
+        """
+        found: dict[int, BinaryIO] = {}
+        for number in range(NUM_ROTATED + 1):
+            with suppress(FileNotFoundError):  # not created yet, or rotated at this moment
+                file = stack.enter_context((rotated_name(self.path, number) if number else self.path).open("rb"))
+                found.setdefault(os.fstat(file.fileno()).st_ino, file)
+        return dict(reversed(found.items()))
 
 
 def read_events(path: Path) -> list[Event]:

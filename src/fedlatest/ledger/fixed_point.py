@@ -48,11 +48,24 @@ def to_fixed_point(values: npt.NDArray[np.floating], unit: float) -> FixedPoint:
     return numbers.reshape(values.shape)
 
 
-def from_fixed_point(numbers: FixedPointSum | FixedPoint, unit: float) -> npt.NDArray[np.float32]:
-    """Return `numbers * unit` in single precision."""
-    values = np.empty(numbers.shape, np.float32)
-    np.multiply(numbers, unit, out=values, casting="unsafe")
-    return values
+def from_fixed_point(
+    numbers: FixedPointSum | FixedPoint,
+    unit: float,
+    *,
+    plus: FixedPointSum | None = None,
+    minus: FixedPointSum | None = None,
+) -> npt.NDArray[np.float32]:
+    """Return `(numbers + plus - minus) * unit` in single precision, without a temporary array of that size.
+
+    >>> from_fixed_point(np.array([1, 2]), 0.5, plus=np.array([3, 3])).tolist()
+    [2.0, 2.5]
+    """
+    values = np.empty(numbers.size, np.float32)
+    for chunk, part in _chunks(numbers):
+        part = part if plus is None else part + plus[chunk]
+        part = part if minus is None else part - minus[chunk]
+        np.multiply(part, unit, out=values[chunk], casting="unsafe")
+    return values.reshape(numbers.shape)
 
 
 def norm(numbers: npt.NDArray[Any], unit: float) -> float:

@@ -134,6 +134,7 @@ def restore(ledger: Path, copy: Path) -> None:
         sync(draft)  # the old ledger needs its log until the copy is complete
         for suffix in ("-wal", "-shm"):
             ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
+        sync(ledger.parent)  # a power failure must not leave the copy with the old log
 
     try:
         _check_same_job(ledger, copy)
@@ -143,8 +144,8 @@ def restore(ledger: Path, copy: Path) -> None:
 
 
 def check_not_lost(ledger: Path) -> None:
-    """Raise LedgerError if the ledger is missing or empty, but its folder shows that the job has a past."""
-    if ledger.is_file() and ledger.stat().st_size > 0:
+    """Raise LedgerError if the ledger is missing or holds no job, but its folder shows that the job has a past."""
+    if ledger.is_file() and ledger.stat().st_size > 0 and not _is_empty_database(ledger):
         return
     past = _recorded_job(ledger.parent)
     if past is not None:
@@ -181,7 +182,19 @@ def _job_of(ledger: Path) -> str | None:
     return str(job)
 
 
+def _is_empty_database(file: Path) -> bool:
+    """Whether a file is an intact SQLite database without a job."""
+    try:
+        with closing(sqlite3.connect(file)) as connection:
+            return not connection.execute("SELECT name FROM sqlite_master WHERE name = 'job'").fetchall()
+    except sqlite3.Error:
+        return False
+
+
 def _recorded_job(folder: Path) -> str | None:
-    """Return the id of the job that the event log in a folder records; None if there is none."""
-    jobs = [str(event.get("job")) for event in read_events(folder / EVENTS) if event["event"] == "job"]
+    """Return the id of the job that the event log in a folder records; None if there is none.
+
+    Every round records it: the events of the start may have been rotated out.
+    """
+    jobs = [str(event["job"]) for event in read_events(folder / EVENTS) if event.get("job")]
     return jobs[-1] if jobs else None

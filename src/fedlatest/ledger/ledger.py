@@ -44,7 +44,7 @@ from fedlatest.ledger.checks import (
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, create_job, read_job
-from fedlatest.ledger.fixed_point import SUM_DTYPE, FixedPoint, FixedPointSum
+from fedlatest.ledger.fixed_point import SUM_DTYPE, FixedPoint, FixedPointSum, from_fixed_point
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
@@ -137,6 +137,18 @@ class RoundSums:
         """The part of `delta` that comes from clients that trained, not from those that left."""
         return self.delta if self.untrained_delta is None else self.delta - self.untrained_delta
 
+    def total_in(self, unit: float) -> npt.NDArray[np.float32]:
+        """Return `total * unit` in single precision."""
+        if self.old_total is None:
+            return np.zeros(self.size, np.float32)
+        return from_fixed_point(self.old_total, unit, plus=self.delta_or_none)
+
+    def trained_delta_in(self, unit: float) -> npt.NDArray[np.float32]:
+        """Return `trained_delta * unit` in single precision."""
+        if self.delta_or_none is None:
+            return np.zeros(self.size, np.float32)
+        return from_fixed_point(self.delta_or_none, unit, minus=self.untrained_delta)
+
     def _or_zero(self, numbers: FixedPointSum | None) -> FixedPointSum:
         return np.zeros(self.size, SUM_DTYPE) if numbers is None else numbers
 
@@ -171,6 +183,7 @@ class Ledger:
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
             self.table = ClientTable(database)
             self._expelled = self._read_expelled()
+            database.delete_unused_files()
         self._opened = clock() - uptime
         self.epoch = Epoch(number, epoch_token)
         self.needs_resync = ""  # why a new epoch must start after the open round; empty if none must
@@ -203,18 +216,16 @@ class Ledger:
             LedgerError: the file is not a ledger, or belongs to a job with another configuration or model.
         """
         database = path if isinstance(path, Database) else Database.open(path)
-        if database.is_new:
-            create_job(database, config, layout, arrays())
-        _, stored_config, stored_layout = read_job(database)
-        for name, stored, given in (
-            ("config", stored_config.hash, config.hash),
-            ("model layout", stored_layout.hash, layout.hash),
-        ):
-            if stored != given:
-                raise LedgerError(
-                    f"the job was created with the {name} {stored}, the given one is {given}: use another job folder"
-                )
-        return cls(database, **options)
+        try:
+            if database.is_new:
+                create_job(database, config, layout, arrays())
+            database.check_structure()
+            _check_job_is(database, config, layout)
+            return cls(database, **options)
+        except BaseException:
+            if database is not path:
+                database.close()  # otherwise its lock would prevent a restore
+            raise
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -253,6 +264,7 @@ class Ledger:
             self._check_job(reply)
             check_hello(reply, max_weight=self.limits.max_weight)
             self._check_may_join(reply, known)
+            self._check_plausible(reply, known)
         except ProtocolError as error:
             return Verdict("refused", str(error))
         if reply.kind not in ("hello", "ahead"):
@@ -335,6 +347,7 @@ class Ledger:
         try:
             self._check_job(reply)
             check_ticket(reply, client)
+            self._check_plausible(reply, client)
             if reply.kind in ("lost", "ahead"):
                 return self._handle_inconsistency(reply, client) or Verdict("failed", reply.why)
             if reply.kind not in ("upload", "goodbye"):
@@ -375,7 +388,7 @@ class Ledger:
         reachable: Iterable[str] = (),
         missed: Iterable[str] = (),
         declined: Iterable[str] = (),
-    ) -> None:
+    ) -> list[str]:
         """Close the open round in one transaction. If a client lost its update in the sum, start a new epoch after it.
 
         Args:
@@ -384,6 +397,9 @@ class Ledger:
             reachable: clients that were in contact, whether available or not; their time of last contact is updated.
             missed: clients that were asked and did not deliver; not selected for the next 1, 2, 4, ... rounds.
             declined: clients that declined; not selected in the next round.
+
+        Returns:
+            The ids of the clients that were forgotten, because they have never contributed and are gone.
         """
         now, accepted, keeps_sum = self.uptime, self._accepted, self.config.memory != "none"
         available = {*available, *accepted}
@@ -397,7 +413,7 @@ class Ledger:
                 self.table.back_off(client, self.round)
             for client in declined:
                 self.table.skip_next_round(client, self.round)
-            self._forget_visitors(reachable)
+            forgotten = self._forget_visitors(reachable)
             self.table.set_reachable(reachable, now)
             self.database.put_arrays("server", arrays)
             if accepted and keeps_sum:
@@ -413,6 +429,7 @@ class Ledger:
         self._reset_round()
         if self.needs_resync:
             self.resync()
+        return forgotten
 
     def resync(self) -> None:
         """Start a new epoch with an empty sum; accepted uploads of the open round are discarded.
@@ -428,12 +445,6 @@ class Ledger:
 
     def _handle_inconsistency(self, reply: Reply, client: ClientRow | None) -> Verdict | None:
         """Prepare the recovery if the client's state contradicts the ledger: a new epoch or a higher ticket number."""
-        if reply.epoch.number > self.epoch.number + MAX_EPOCHS_AHEAD:
-            why = f"the client reports epoch {reply.epoch.number}, this ledger is in epoch {self.epoch.number}"
-            return Verdict("refused", why)
-        issued = client.issued.number if client is not None and client.issued is not None else 0
-        if reply.epoch == self.epoch and highest_ticket(reply) > issued + MAX_TICKETS_AHEAD:
-            return Verdict("refused", f"the client reports ticket {highest_ticket(reply)}, the last one is {issued}")
         found = find_inconsistency(reply, client, epoch=self.epoch, round=self.round, config=self.config)
         if found is None:
             return None
@@ -526,7 +537,7 @@ class Ledger:
                 yield
                 self.table.flush()
                 self.database.execute("UPDATE state SET uptime = ?", self.uptime)
-        except Exception:
+        except BaseException:
             with suppress(LedgerError):
                 self.table.reload()
             raise
@@ -551,14 +562,26 @@ class Ledger:
             add_in_place(self.total, delta, sign=-1)
             raise
 
-    def _forget_visitors(self, reachable: set[str]) -> None:
-        """Remove clients that have never contributed and were not reachable in the last rounds."""
+    def _forget_visitors(self, reachable: set[str]) -> list[str]:
+        """Remove clients that have never contributed and were not reachable in the last rounds; return their ids."""
         if len(self._closing_times) < ROUNDS_WITHOUT_CONTACT:
-            return
-        for client in self.clients():
-            is_gone = client.id not in reachable and self.table.last_contact(client.id) < self._closing_times[0]
-            if is_gone and not client.has_contributed:
-                self.table.remove(client.id)
+            return []
+        last = self._closing_times[0]
+        visitors = [client.id for client in self.clients() if not client.has_contributed and client.id not in reachable]
+        forgotten = [client for client in visitors if self.table.last_contact(client) < last]
+        for client in forgotten:
+            self.table.remove(client)
+        return forgotten
+
+    def _check_plausible(self, reply: Reply, client: ClientRow | None) -> None:
+        """Raise ProtocolError if a client reports an epoch or a ticket too far ahead: numbers must not run out."""
+        if reply.epoch.number > self.epoch.number + MAX_EPOCHS_AHEAD:
+            raise ProtocolError(
+                f"the client reports epoch {reply.epoch.number}, this ledger is in epoch {self.epoch.number}"
+            )
+        issued = client.issued.number if client is not None and client.issued is not None else 0
+        if reply.epoch == self.epoch and highest_ticket(reply) > issued + MAX_TICKETS_AHEAD:
+            raise ProtocolError(f"the client reports ticket {highest_ticket(reply)}, the last one is {issued}")
 
     def _check_may_join(self, reply: Reply, known: ClientRow | None) -> None:
         if reply.client in self._expelled:
@@ -576,6 +599,19 @@ class Ledger:
         self._reported_loss: set[str] = set()
         self._delta = None
         self._untrained_delta = None
+
+
+def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None:
+    """Raise LedgerError if a ledger holds a job with another configuration or model."""
+    _, stored_config, stored_layout = read_job(database)
+    for name, stored, given in (
+        ("config", stored_config.hash, config.hash),
+        ("model layout", stored_layout.hash, layout.hash),
+    ):
+        if stored != given:
+            raise LedgerError(
+                f"the job was created with the {name} {stored}, the given one is {given}: use another job folder"
+            )
 
 
 def _added(delta: FixedPointSum | None, upload: FixedPoint, stored: FixedPoint | None) -> FixedPointSum:

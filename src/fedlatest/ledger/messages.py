@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.fixed_point import FixedPoint
@@ -127,7 +127,7 @@ class Reply:
 
 def encode(message: Instruction | Reply) -> str:
     """Return the header of a message as JSON; the upload of a reply is sent beside it."""
-    return json.dumps({key: getattr(message, f.name) for key, f in _header_fields(type(message)).items()})
+    return json.dumps({key: getattr(message, f.name) for key, f in _HEADER_FIELDS[type(message)].items()})
 
 
 def decode_instruction(header: str) -> Instruction:
@@ -147,9 +147,11 @@ def decode_reply(header: str, upload: Any = None) -> Reply:
     return Reply(**values, upload=upload)
 
 
-def _header_fields(kind: type[Instruction] | type[Reply]) -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields that are in the header, by their keys."""
-    return {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name != "upload"}
+# The fields that are in the header of each kind of message, by their keys.
+_HEADER_FIELDS: dict[type, dict[str, dataclasses.Field[Any]]] = {
+    kind: {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name != "upload"}
+    for kind in (Instruction, Reply)
+}
 
 
 def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any]:
@@ -157,10 +159,11 @@ def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any
         raise ProtocolError(f"the header must be a text of at most {MAX_HEADER} characters")
     try:
         found = json.loads(header)
-        json.dumps(found, ensure_ascii=False).encode()  # raises on unpaired surrogates, which cannot be stored
+        if "\\u" in header or not header.isascii():
+            json.dumps(found, ensure_ascii=False).encode()  # raises on unpaired surrogates, which cannot be stored
     except (ValueError, RecursionError):
         raise ProtocolError("the header is not JSON") from None
-    fields = _header_fields(kind)
+    fields = _HEADER_FIELDS[kind]
     if not isinstance(found, dict) or set(found) != set(fields):
         raise ProtocolError(f"the header does not have the keys of a {kind.__name__.lower()} of this version")
     return {fields[key].name: _parse(key, fields[key].type, value) for key, value in found.items()}
@@ -184,7 +187,7 @@ def _parse(key: str, kind: Any, value: Any) -> Any:
         if not _is_count(value):
             raise ProtocolError(f"{key}={str(value)[:40]}: must be an integer in 0 .. 2^62 - 1")
         return value
-    plain: Any = {bool: bool}.get(kind, dict if "Mapping" in str(kind) else str)
+    plain: Any = str if kind is str or get_origin(kind) is Literal else bool if kind is bool else dict
     if not isinstance(value, plain):
         raise ProtocolError(f"{key}={value!r}: must be of type {plain.__name__}")
     if key == "job" and not _JOB.fullmatch(value):

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from fedlatest.flower import FedLaAvg, Timeouts, from_record, to_record
+from fedlatest.flower import FedLaAvg, Limits, Timeouts, from_record, to_record
 
 from .task import evaluate, initial_model, load_test
 
@@ -24,6 +24,8 @@ def main(grid: Grid, context: Context) -> None:
         cohort_size=int(config["cohort-size"]),
         memory=str(config["memory"]),
         clip_norm=float(config["clip-norm"]) or None,
+        limits=Limits(max_weight=float(config["max-weight"]) or 2.0**30, max_clients=int(config["max-clients"])),
+        registered_only=bool(config["registered-only"]),
         seed=int(config["seed"]),
         min_clients=int(config["min-clients"]),
         timeouts=Timeouts(deadline=float(config["deadline"]), expire=float(config["expire"]) or None),

@@ -1,6 +1,7 @@
-"""The task: data, model, training and evaluation in plain NumPy. Any library with named arrays can replace it."""
+"""The task: data, model, training and evaluation in plain NumPy. Any library with named arrays can replace it.
 
-from functools import cache
+A node starts a process for every message, so what this file imports is imported every time.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,10 @@ def initial_model() -> Arrays:
 
 def load_part(number: int, num_parts: int) -> tuple[Features, Labels]:
     """Return the examples of one client; clients have different proportions of the digits."""
-    federation = _federation(num_parts)
-    rows = federation.order[federation.offsets[number] : federation.offsets[number + 1]]
-    return federation.features[rows], federation.labels[rows]
+    samples = fedlatest.load_digits()
+    order, offsets = fedlatest.dirichlet(samples.labels, num_clients=num_parts, alpha=0.5, seed=0)
+    rows = order[offsets[number] : offsets[number + 1]]
+    return samples.features[rows], samples.labels[rows]
 
 
 def load_test() -> tuple[Features, Labels]:
@@ -58,12 +60,6 @@ def evaluate(model: Arrays, features: Features, labels: Labels) -> dict[str, flo
     """Return the loss and the accuracy."""
     probabilities = _probabilities(model["weight"], model["bias"], features)
     return {"loss": _loss(probabilities, labels), "accuracy": float((probabilities.argmax(axis=1) == labels).mean())}
-
-
-@cache
-def _federation(num_parts: int) -> fedlatest.Federation:
-    samples = fedlatest.load_digits()
-    return samples.to_federation(fedlatest.dirichlet(samples.labels, num_clients=num_parts, alpha=0.5, seed=0))
 
 
 def _probabilities(weight: Features, bias: Features, x: Features) -> Features:
