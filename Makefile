@@ -1,15 +1,16 @@
-# Everything a developer does: make demo | test | test-slow | test-chaos | test-flower | lint | bench | clean
+# Everything a developer does: make demo | test | test-slow | test-chaos | test-flower | lint | docs | bench | clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 QUICK_COMPILATION := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
 	--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
 
 FLOWER_VERSIONS := 1.41.0 1.42.0  # supported; the range in pyproject.toml must contain exactly these minor versions
 FLOWER_MARKS := $(if $(SLOW),not chaos,not slow and not chaos)
 
-.PHONY: demo test test-slow test-chaos test-flower lint bench clean
+.PHONY: demo test test-slow test-chaos test-flower lint docs bench clean
 
 demo: $(READY)
 	$(BIN)/fedlatest run quickstart --force
@@ -34,19 +35,28 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(DOCS_READY)  # the site, into site/; warnings, broken links and missing anchors are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest -q --doctest-modules docs_build
+	@echo "open site/index.html"
+
 bench: $(READY)  # about ten minutes; benchmarks/README.md lists the longer ones
 	$(BIN)/python -m benchmarks.rounds
 	$(BIN)/python -m benchmarks.compilation
 	$(BIN)/python -m benchmarks.peers
 
 clean:
-	rm -rf $(VENV) .venv-flower build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("fedlatest needs Python 3.11 or newer; try make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 .PRECIOUS: .venv-flower/%/.ready

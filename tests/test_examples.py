@@ -45,7 +45,25 @@ def test_scikit_learn_on_flower() -> None:
     assert "the sum of 10 clients' updates differs from the server's by 0" in output
 
 
+def test_custom_algorithms_equal_the_built_in_ones() -> None:
+    """Momentum and SCAFFOLD as in docs/howto/own-algorithm.md give the same models as the built-in versions."""
+    found = re.findall(r"(\w+): test accuracy ([\d.]+), largest difference .* (\S+)", run("own_algorithm.py"))
+    assert [name for name, _, _ in found] == ["momentum_fedavg", "own_scaffold"]
+    for _, accuracy, difference in found:
+        assert float(accuracy) > 0.85
+        assert float(difference) < 1e-6
+
+
+def test_the_page_about_algorithms_shows_the_example() -> None:
+    page = (EXAMPLES.parent / "docs/howto/own-algorithm.md").read_text(encoding="utf-8")
+    program = (EXAMPLES / "own_algorithm.py").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if ">>>" not in block]
+    assert len(blocks) == 4
+    for block in blocks:
+        assert block in program
+
+
 def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
-        "__init__.py", "own_model.py", "flax_model.py", "equinox_model.py", "flower_sklearn.py",
+        "__init__.py", "own_model.py", "own_algorithm.py", "flax_model.py", "equinox_model.py", "flower_sklearn.py",
     }  # fmt: skip

@@ -32,7 +32,7 @@ def feddyn(*, penalty: float = 0.1, server_step: float = 1.0, weighting: Weighti
         h   = (1/N) \sum_i g_i
         x   = x + server_step ((1/|S|) \sum_{i in S} (x_local - x) - h / penalty)
 
-    The paper writes h = h - (penalty/N) \sum_{i in S} (x_local - x), which is the same, and has no server step (it
+    The paper writes `h = h - (penalty/N) \sum_{i in S} (x_local - x)`, which is the same, and has no server step (it
     is 1). It assumes that local problems are solved exactly; here, as in its experiments, clients take a number of
     SGD steps. The weight w_i N scales f_i only; the authors' code divides penalty by it instead, which leaves the
     local optimum the same. A round with an empty cohort changes nothing.

@@ -34,8 +34,8 @@ def focus(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorit
         x   = x - server_step (gamma / N) y
 
     g_i is the last gradient that client i computed, 0 before its first round, and stays with the client between its
-    rounds. y_i therefore telescopes to the new g_i minus the old one, and y = \sum_i g_i at all times: the sum of all
-    clients' latest gradients, which is 0 only at a stationary point of all clients' mean loss, whoever takes part and
+    rounds. y_i therefore telescopes to the new g_i minus the old one, and y is the sum of all g_i at all times: all
+    clients' latest gradients. It is 0 only at a stationary point of all clients' mean loss, whoever takes part and
     how often. With full gradients and a small gamma, x converges to that point exactly; gradients of mini-batches leave
     their noise. The paper and the authors' code step along gamma y, the sum instead of the mean: server_step = N here.
 

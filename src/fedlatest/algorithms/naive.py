@@ -32,8 +32,12 @@ class CycleState(NamedTuple):
 def naive(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     r"""K of the available clients that have not trained in this cycle train on the cycle's model.
 
-    After all N have trained once:  x = x + server_step (1/N) \sum_i u_i,  and a new cycle begins. Unbiased, and as
-    slow as the least available client. It cannot be deployed: a cycle would never end if a client left for good.
+    After all N have trained once, a new cycle begins with
+
+        x = x + server_step (1/N) \sum_i u_i
+
+    It is unbiased, and as slow as the least available client. It cannot be deployed: a cycle would never end if a
+    client left for good.
 
     Args:
         server_step: The server's step size, once per cycle.

@@ -104,9 +104,9 @@ class Example1:
         with I = max(t1, t2) and G = max(2 |x^0 - x*|, |e1 - e2|); the paper omits the absolute values. The proof treats
         every remembered gradient as one of an earlier iterate, but client 2's is 0 until it has been available. In
         these t1 rounds x only moves towards e1, so it stays within G / 2 of x*. The later iterates therefore start
-        from f(x^t1) - f(x*) <= G^2 / 4, which replaces f(x^0) - f(x*) here. This leaves T - t1 terms to average over
-        instead of T. The second term covers the difference: a quarter of it would suffice, since one of the two clients
-        is always up to date.
+        from `f(x^t1) - f(x*)` <= G^2 / 4, which replaces `f(x^0) - f(x*)` here. This leaves T - t1 terms to average
+        over instead of T. The second term covers the difference: a quarter of it would suffice, since one of the two
+        clients is always up to date.
 
         >>> Example1(t1=2, t2=2, e1=-1, e2=1).fedlaavg_bound(100)
         0.14

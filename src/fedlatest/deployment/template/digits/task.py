@@ -21,8 +21,8 @@ def initial_model() -> Arrays:
 def load_part(number: int, num_parts: int) -> tuple[Features, Labels]:
     """Return the examples of one client; clients have different proportions of the digits."""
     samples = fedlatest.load_digits()
-    order, offsets = fedlatest.dirichlet(samples.labels, num_clients=num_parts, alpha=0.5, seed=0)
-    rows = order[offsets[number] : offsets[number + 1]]
+    partition = fedlatest.dirichlet(samples.labels, num_clients=num_parts, alpha=0.5, seed=0)
+    rows = partition.order[partition.offsets[number] : partition.offsets[number + 1]]
     return samples.features[rows], samples.labels[rows]
 
 

@@ -1,0 +1,67 @@
+"""The documentation: every public name is in the reference, every page is in the navigation, links have targets."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedlatest
+from fedlatest.algorithms import ALGORITHMS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(page.relative_to(ROOT).as_posix() for page in DOCS.rglob("*.md"))
+PACKAGES = ("availability", "data", "errors", "flower", "models", "runs", "theory")
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
+
+
+def find(path: str) -> Any:
+    """Return the object that a line `::: path` of the reference names."""
+    module, name = path.rsplit(".", 1)
+    return getattr(import_module(module), name)
+
+
+@pytest.fixture(scope="module")
+def documented() -> dict[str, Any]:
+    """The objects of the reference, by name."""
+    lines = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    return {path.rsplit(".", 1)[-1]: find(path) for path in re.findall(r"^::: (\S+)$", lines, re.MULTILINE)}
+
+
+def public_names(package: Any) -> list[str]:
+    """Return the names of `__all__`; for a module without it, the classes that it defines."""
+    defined = [name for name, value in vars(package).items() if getattr(value, "__module__", "") == package.__name__]
+    return [name for name in getattr(package, "__all__", defined) if name != "__version__"]
+
+
+@pytest.mark.parametrize("package", ["fedlatest", *(f"fedlatest.{name}" for name in PACKAGES)])
+def test_every_public_name_is_in_the_reference(package: str, documented: dict[str, Any]) -> None:
+    module = import_module(package)
+    assert [name for name in public_names(module) if documented.get(name) is not getattr(module, name)] == []
+
+
+def test_every_algorithm_is_in_the_reference(documented: dict[str, Any]) -> None:
+    assert [name for name, factory in ALGORITHMS.items() if documented.get(name) is not factory] == []
+
+
+def test_the_version_is_in_the_reference() -> None:
+    assert "fedlatest.__version__" in (DOCS / "reference/index.md").read_text(encoding="utf-8")
+    assert fedlatest.__version__
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]))
+    assert {page.removeprefix("docs/") for page in PAGES} - listed == set()
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *PAGES],
+)
+def test_links_have_targets_in_the_repository(page: str) -> None:
+    """`make docs` checks the links of the site; these are the same links for a reader of the files."""
+    path = ROOT / page
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert [target for target in LINK.findall(text) if not (path.parent / target).exists()] == []
