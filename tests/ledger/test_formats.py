@@ -110,7 +110,8 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         "job": ["id", "schema", "config", "layout", "created"],
         "state": ["round", "boot", "epoch", "token", "uptime"],
         "clients": [
-            *("number", "client", "name", "member", "weight", "seen", "last_round", "misses", "losses", "rest_until"),
+            *("number", "client", "name", "member", "contributed", "weight", "seen"),
+            *("last_round", "misses", "losses", "rest_until"),
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
         ],
         "expelled": ["client"],

@@ -71,6 +71,16 @@ INSTRUCTION_FROM_BEFORE_A_RESTORE: list[Action] = [
     ("deliver_reply", 0, 0),
     ("close_round", 0, 0),
 ]
+# The first update of a client counts without training, and a new epoch starts in the same round.
+NEW_EPOCH_AFTER_A_STORED_UPDATE: list[Action] = [
+    ("exchange_hello", 0, 0),
+    ("issue", 1, 1),
+    ("issue", 1, 0),
+    ("deliver_instruction", 0, 0),
+    ("deliver_instruction", 1, 0),
+    ("deliver_reply", 1, 0),
+    ("hostile_hello", 1, 0),
+]
 # The client stores two updates with different weights, the newer one is damaged, and the older one is sent again.
 OLDER_UPDATE_SENT_AGAIN: list[Action] = [
     ("exchange_hello", 0, 0),
@@ -88,6 +98,7 @@ OLDER_UPDATE_SENT_AGAIN: list[Action] = [
 
 @example(job={"memory": "client", "num_clients": 2}, actions=INSTRUCTION_FROM_BEFORE_A_RESTORE)
 @example(job={"memory": "client", "num_clients": 2}, actions=OLDER_UPDATE_SENT_AGAIN)
+@example(job={"memory": "client", "num_clients": 2}, actions=NEW_EPOCH_AFTER_A_STORED_UPDATE)
 @settings(without_deadline, max_examples=150)
 @given(job=jobs, actions=action_lists)
 def test_every_difference_counts_exactly_once(job: dict[str, Any], actions: list[Action]) -> None:

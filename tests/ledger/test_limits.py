@@ -44,6 +44,22 @@ def test_weight_counts_from_the_first_accepted_update_and_until_the_client_leave
     assert (job.ledger.sums().num_clients, job.ledger.sums().total_weight) == (1, 3.0)
 
 
+def test_client_that_only_sent_its_stored_update_counts_in_the_next_epoch() -> None:
+    """It has not trained since it joined again. In the next epoch it is absent from the sum, but still one of N."""
+    job = Job("a", "b")
+    job.round({"a": [1, 2]})
+    job.time = 100.0
+    job.exchange_hello("b")
+    assert job.ledger.expire(seconds=50.0) == ["a"]
+    assert job.exchange_hello("a").outcome == "joined"
+    assert job.ledger.handle_reply(job.reply(job.issue("a", "rebase"))).outcome == "accepted"
+    job.close_round()
+    assert job.ledger.sums().num_clients == 1
+    job.ledger.resync()
+    assert (job.ledger.sums().num_clients, job.ledger.sums().total_weight) == (1, 1.0)
+    assert job.open().sums().num_clients == 1
+
+
 def test_largest_weight() -> None:
     job = Job(limits=Limits(max_weight=100.0))
     why = "the weight is 101; it must be in 0.000976562 .. 100"

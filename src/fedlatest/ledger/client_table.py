@@ -14,7 +14,8 @@ MAX_BACKOFF = 8  # rounds
 
 
 _COLUMNS = (
-    *("number", "client", "name", "member", "weight", "seen", "last_round", "misses", "losses", "rest_until"),
+    *("number", "client", "name", "member", "contributed", "weight", "seen"),
+    *("last_round", "misses", "losses", "rest_until"),
     *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
 )
 _UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
@@ -30,6 +31,7 @@ class ClientRow(NamedTuple):
     id: str
     name: str = ""  # for people: the name of its registered key; empty without one
     member: bool = True  # False after it has left or was removed
+    has_contributed: bool = False  # whether an update of it has counted since it joined, in any epoch
     weight: float = 0.0  # number of samples; 0 if not known yet
     last_round: int = NEVER  # the last round in which it took part, or NEVER
     misses: int = 0  # consecutive rounds in which it was asked and did not deliver
@@ -38,11 +40,6 @@ class ClientRow(NamedTuple):
     issued: Ticket | None = None  # the last ticket issued to it
     applied: Ticket | None = None  # the ticket of its update that is in the sum
     digest: str = ""  # of its update that is in the sum
-
-    @property
-    def has_contributed(self) -> bool:
-        """Whether an update of this client has counted since it joined."""
-        return self.last_round != NEVER or self.applied is not None
 
 
 class ClientTable:
@@ -63,7 +60,7 @@ class ClientTable:
     def reload(self) -> None:
         """Read the clients from the database."""
         columns = (
-            "number, client, name, member, weight, last_round, misses, losses, rest_until, "
+            "number, client, name, member, contributed, weight, last_round, misses, losses, rest_until, "
             "issued, issued_nonce, applied, applied_nonce, digest, seen"
         )
         rows = self._database.rows(f"SELECT {columns} FROM clients ORDER BY number")
@@ -111,7 +108,8 @@ class ClientTable:
         if former is None:
             self._put(ClientRow(len(self._rows), client, weight=weight))
         else:
-            self._put(former._replace(member=True, weight=weight, last_round=NEVER, misses=0, backoff_until=0))
+            fresh = {"has_contributed": False, "weight": weight, "last_round": NEVER, "misses": 0, "backoff_until": 0}
+            self._put(former._replace(member=True, **fresh))
         self._last_contact[client] = now
 
     def remove(self, client: str) -> None:
@@ -139,7 +137,8 @@ class ClientTable:
             round: the round in which it trained; None if the update was uploaded again without training.
         """
         trained = {} if round is None else {"last_round": round}
-        self._change(client, applied=ticket, digest=digest, weight=weight, misses=0, backoff_until=0, **trained)
+        update = {"applied": ticket, "digest": digest, "weight": weight}
+        self._change(client, has_contributed=True, misses=0, backoff_until=0, **update, **trained)
 
     def back_off(self, client: str, round: int) -> None:
         """Do not select a client that did not deliver in `round` for the next 1, 2, 4, ... MAX_BACKOFF rounds."""
@@ -195,7 +194,8 @@ class ClientTable:
         issued, applied = row.issued or (None, None), row.applied or (None, None)
         seen = self._last_contact[row.id]
         counts = (row.last_round, row.misses, row.losses, row.backoff_until)
-        return (row.number, row.id, row.name, row.member, row.weight, seen, *counts, *issued, *applied, row.digest)
+        identity = (row.number, row.id, row.name, row.member, row.has_contributed)
+        return (*identity, row.weight, seen, *counts, *issued, *applied, row.digest)
 
     def _change(self, client: str, **values: Any) -> None:
         self._put(self._rows[client]._replace(**values))
@@ -224,10 +224,10 @@ def read_attendance(database: Database) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 
 
 def _client_row(row: list[Any]) -> ClientRow:
-    number, client, name, member, weight, last_round, misses, losses, rest_until, *tickets, digest = row
+    number, client, name, member, contributed, weight, last_round, misses, losses, rest_until, *tickets, digest = row
     issued, applied = _ticket(*tickets[:2]), _ticket(*tickets[2:])
     counts = (last_round, misses, losses, rest_until)
-    return ClientRow(number, client, name, bool(member), weight, *counts, issued, applied, digest)
+    return ClientRow(number, client, name, bool(member), bool(contributed), weight, *counts, issued, applied, digest)
 
 
 def _ticket(number: int | None, nonce: str | None) -> Ticket | None:

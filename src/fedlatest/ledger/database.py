@@ -43,8 +43,8 @@ TABLES = """
 CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL);
 CREATE TABLE state (round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL);
 CREATE TABLE clients (
-    number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, weight REAL, seen REAL,
-    last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
+    number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
+    seen REAL, last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
     issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT
 );
 CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
