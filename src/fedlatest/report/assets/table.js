@@ -6,12 +6,13 @@ function table() {
     for (const column of columns) {
       if (column.querySelector("button")) continue;
       const press = () => {
-        const { column: name } = column.dataset, isText = name === "run";
+        const isText = name === "run";
         const order = isText ? [name, `-${name}`, ""] : [`-${name}`, name, ""]; // numbers: largest first
         select({ sort: order[(order.indexOf(STATE.sort) + 1) % order.length] });
         sortAndFilter(box);
       };
-      column.replaceChildren(html("button", { type: "button", onclick: press }, column.textContent));
+      const { column: name } = column.dataset;
+      column.replaceChildren(html("button", { type: "button", "data-name": name, onclick: press }, column.textContent));
     }
     const save = () => saveFile("runs.csv", "text/csv", tableAsCsv(box));
     within("runs", "controls").replaceChildren(html("span", { class: "caption count" }),
