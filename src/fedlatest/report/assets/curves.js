@@ -90,7 +90,7 @@ function curveControls(runs, redraw, ranges) {
   });
   const found = [metric, axis, scale], numbers = [...new Set(runs.flatMap((run) => run.seeds))].sort((a, b) => a - b);
   if (selectedSetting() === ALL && DATA.keys.length > 1) {
-    found.push(list("Colour by", DATA.keys.map((key) => [key, key]), colourKey(), (value) => {
+    found.push(list("Colour by", DATA.keys.map((key) => [key, key]), colourKey(runs), (value) => {
       select({ colour: value });
       redrawSections();
     }));

@@ -27,14 +27,15 @@ function runsInSetting() {
   return isOverlay ? withOverlayStyles(runs.map((run) => ({ ...run, label: run.full }))) : runs;
 }
 
-/** Return the key whose values have different colours when settings are overlaid. */
-function colourKey() {
+/** Return the key whose values have different colours when settings are overlaid: selected, or one that varies. */
+function colourKey(runs) {
   if (DATA.keys.includes(STATE.colour)) return STATE.colour;
-  return DATA.keys.includes("algorithm") ? "algorithm" : DATA.keys[0];
+  const varies = (key) => new Set(runs.map((run) => run.values[key])).size > 1;
+  return ["algorithm", ...DATA.keys].find(varies) || DATA.keys[0];
 }
 
 /** Give the runs of all settings one colour per value of a key, and different dashes within a colour. */
-function withOverlayStyles(runs, key = colourKey()) {
+function withOverlayStyles(runs, key = colourKey(runs)) {
   const values = [...new Set(runs.map((run) => run.values[key]))].sort(byValue), used = new Map(), first = new Map();
   return runs.map((run) => {
     const value = run.values[key], count = used.get(value) || 0;

@@ -42,7 +42,13 @@ function sortAndFilter(box) {
     return missing || direction * byValue(...values) || a.dataset.place - b.dataset.place;
   };
   body.append(...rows.sort(compare));
-  for (const row of rows) row.hidden = !passesFilter(DATA.runs[row.dataset.run]);
+  const styles = new Map(runsInSetting().map((run) => [run.id, run])); // when settings are overlaid, lines differ
+  for (const row of rows) {
+    const run = DATA.runs[row.dataset.run], { colour, dash } = styles.get(run.id) || {};
+    row.hidden = !passesFilter(run);
+    const sample = swatch(colour || `var(--run-${row.dataset.run})`, dash ?? run.dash);
+    row.querySelector(".swatch").replaceWith(sample);
+  }
   const shown = rows.filter((row) => !row.hidden).length;
   within("runs", "count").textContent = shown === rows.length ? `${shown} runs` : `${shown} of ${rows.length} runs`;
 }
