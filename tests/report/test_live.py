@@ -59,7 +59,7 @@ def update_of(page: LivePage, version: str = "") -> Any:
 
 def test_page_changes_with_the_runs(tmp_path: Path) -> None:
     """No run, a run, another evaluation, a second run, the end of the first: each is a new version."""
-    page = LivePage([tmp_path], title="<live>")
+    page = LivePage([tmp_path], title="<live>", note=lambda: "<a note>")
     assert "waits for one" in page.as_html()
     assert "&lt;live&gt;" in page.as_html()
     assert page.as_json("") is None
@@ -68,6 +68,8 @@ def test_page_changes_with_the_runs(tmp_path: Path) -> None:
     assert [run["rounds"] for run in first["data"]["runs"]] == [[0, 2, 4]]
     assert page.as_json(first["version"]) is None
     assert "connect-src 'self'" in page.as_html()
+    assert ">live · &lt;a note&gt;</span>" in page.as_html()
+    assert "<span>late accuracy</span><b>0.4000</b>" in page.as_html()
     folder.record([Row(0, 6, 0.2, 0.1, 0.5, 1.0, 0.6, 3, 2, 1.5, 2)])
     second = update_of(page, first["version"])
     assert second["data"]["runs"][0]["rounds"] == [0, 2, 4, 6]

@@ -85,5 +85,5 @@ def _describe_job(known: dict[str, object]) -> str:
         of = f" of {known['rounds']}" if known.get("rounds") is not None else ""
         parts.append(f"round {known['round']}{of}")
     if known.get("asked") is not None:
-        parts.append(f"{known['asked']} clients asked")
+        parts.append(f"{known['asked']} {'client' if known['asked'] == 1 else 'clients'} asked")
     return f"deployment: {', '.join(parts) or 'no round yet'}"

@@ -53,7 +53,7 @@ class LivePage:
             if self._parts is None:
                 text = f"No run in {', '.join(map(str, self.folders))} has been evaluated yet. This page waits for one."
                 return WAITING.format(title=escape(self.title), text=escape(" ".join(filter(None, (text, note)))))
-            return render(self._parts, title=self.title, live=version)
+            return render(self._parts, title=self.title, live=version, note=note)
 
     def as_json(self, version: str) -> str | None:
         """Return the parts of the page if they are not those of `version`, and None if they are."""

@@ -124,6 +124,7 @@ def render(
     claims: Sequence[Claim] = (),
     leaderboard: Leaderboard | None = None,
     live: str | None = None,
+    note: str = "",
 ) -> str:
     """Return the page as HTML.
 
@@ -134,15 +135,18 @@ def render(
         leaderboard: The leaderboards of an arena.
         live: For a page that a server keeps up to date: the version of its content. The page then requests changes from
             the server that it came from.
+        note: A sentence about the state of what a live page shows.
     """
-    dark = _asset("dark.css")
+    dark, status = _asset("dark.css"), " · ".join(filter(None, ("live", note)))
     scripts = SCRIPTS if live is None else (*SCRIPTS, "live.js")
     return Template(_asset("page.html")).substitute(
         {**parts._asdict(), "data": embed(parts.data)},
         title=escape(title),
         style=_asset("page.css") + _in_dark_mode(dark),
         connect="" if live is None else "; connect-src 'self'",
-        live="" if live is None else f'<span id="live" role="status" data-version="{escape(live)}">live</span>',
+        live=""
+        if live is None
+        else f'<span id="live" role="status" data-version="{escape(live)}">{escape(status)}</span>',
         leaderboard_link="" if leaderboard is None else '<a href="#leaderboard">Leaderboard</a>',
         leaderboard="" if leaderboard is None else as_html(leaderboard, rank_diagram_source(leaderboard)),
         claims_link='<a href="#claims">Claims</a>' if claims else "",

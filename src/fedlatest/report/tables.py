@@ -70,11 +70,11 @@ def headline(runs: list[RunRecord], names: Sequence[str]) -> str:
     if known:
         best = max(known, key=lambda i: runs[i].late_accuracy)
         late = runs[best].late("test_accuracy").mean(axis=1)
-        cards.append(("best late accuracy", _with_spread(late, 4), names[best]))
+        cards.append(("best late accuracy" if len(known) > 1 else "late accuracy", _with_spread(late, 4), names[best]))
     steady = [i for i in known if not math.isnan(runs[i].swing)]
     if steady:
         least = min(steady, key=lambda i: runs[i].swing)
-        cards.append(("smallest swing", number(runs[least].swing), names[least]))
+        cards.append(("smallest swing" if len(steady) > 1 else "swing", number(runs[least].swing), names[least]))
         stalest = max(known, key=lambda i: runs[i].largest_staleness)
         cards.append(("largest staleness", f"{runs[stalest].largest_staleness:,} rounds", names[stalest]))
     running = sum(run.manifest.get("status") == "running" for run in runs)

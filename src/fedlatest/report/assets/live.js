@@ -53,5 +53,4 @@ function refocus(element) {
   if (found) found.focus({ preventScroll: true });
 }
 
-showLive("live");
 setTimeout(poll, INTERVAL);

@@ -50,7 +50,7 @@ function sortAndFilter(box) {
     row.querySelector(".swatch").replaceWith(sample);
   }
   const shown = rows.filter((row) => !row.hidden).length;
-  within("runs", "count").textContent = shown === rows.length ? `${shown} runs` : `${shown} of ${rows.length} runs`;
+  within("runs", "count").textContent = shown === rows.length ? `${shown} run${shown === 1 ? "" : "s"}` : `${shown} of ${rows.length} runs`;
 }
 
 /** Return the visible rows in their order, with mean and standard deviation of every number. */
