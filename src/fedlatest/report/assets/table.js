@@ -50,7 +50,8 @@ function sortAndFilter(box) {
     row.querySelector(".swatch").replaceWith(sample);
   }
   const shown = rows.filter((row) => !row.hidden).length;
-  within("runs", "count").textContent = shown === rows.length ? `${shown} run${shown === 1 ? "" : "s"}` : `${shown} of ${rows.length} runs`;
+  const total = `${rows.length} run${rows.length === 1 ? "" : "s"}`;
+  within("runs", "count").textContent = shown === rows.length ? total : `${shown} of ${total}`;
 }
 
 /** Return the visible rows in their order, with mean and standard deviation of every number. */
