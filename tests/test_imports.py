@@ -135,6 +135,7 @@ def test_packages_without_heavy_dependencies(package: str, forbidden: set[str]) 
         ["--version"],
         ["run", "--help"],
         ["report", "--help"],
+        ["watch", "--help"],
         ["reproduce", "--help"],
         ["deploy", "--help"],
         ["advise", "--help"],

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SMALL = ["rounds=30", "num_clients=20", "local_steps=2", "evaluate_every=5"]
-SECTIONS = ("curves", "availability", "staleness", "participation", "labels")
+SECTIONS = ("curves", "parameters", "availability", "staleness", "participation", "labels")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,8 @@ def browser() -> Iterator[webdriver.Chrome]:
         "--window-size=1280,900",
     ):
         options.add_argument(argument)
+    for preference in ("background-networking", "component-update", "sync"):
+        options.add_argument(f"--disable-{preference}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     try:
@@ -73,6 +75,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 def opened(browser: webdriver.Chrome, page: Path) -> Iterator[webdriver.Chrome]:
     """The page, newly opened in light mode at 1280 pixels; afterwards the browser must have logged no error."""
     emulate(browser, width=1280, scheme="light")
+    browser.get("about:blank")  # otherwise the address would only change its fragment
     browser.get(page.as_uri())
     yield browser
     assert log(browser, "browser") == []
@@ -127,13 +130,13 @@ def test_all_charts_are_drawn(opened: webdriver.Chrome) -> None:
     for name in SECTIONS:
         visit(opened, name)
     plots = opened.find_elements(By.CSS_SELECTOR, ".plot")
-    assert len(plots) == 1 + 2 + 3 + 1 + 1
+    assert len(plots) == 1 + 1 + 2 + 3 + 1 + 1
     assert all(plot.size["width"] > 300 and plot.size["height"] > 150 for plot in plots)
     lengths = opened.execute_script(
         "return [...document.querySelectorAll('.plot')].filter(p => !p.querySelector('canvas'))"
         ".map(p => [...p.querySelectorAll('.line')].map(line => line.getTotalLength()))"
     )
-    assert [len(lines) for lines in lengths] == [3, 2, 2, 2, 2, 10]
+    assert [len(lines) for lines in lengths] == [3, 2, 2, 2, 2, 2, 10]
     assert all(length > 50 for lines in lengths for length in lines)
     colours = opened.execute_script(
         "return [...document.querySelectorAll('.plot canvas')].map(c => new Set(new Uint32Array("
@@ -257,7 +260,7 @@ def test_choosing_a_setting_and_a_run(opened: webdriver.Chrome) -> None:
     for name in SECTIONS:
         visit(opened, name)
     chooser = Select(opened.find_element(By.ID, "setting"))
-    assert [option.text for option in chooser.options] == ["period=4", "period=8"]
+    assert [option.text for option in chooser.options] == ["All settings", "period=4", "period=8"]
     before = opened.execute_script("return document.querySelector('canvas').toDataURL()")
     chooser.select_by_visible_text("period=8")
     curves = opened.find_element(By.ID, "curves")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedlatest.report import read_runs
 from fedlatest.report.findings import what_was_run
-from fedlatest.report.grouping import find_settings, line_styles, name_runs
+from fedlatest.report.grouping import find_settings, line_styles, name_in_page, name_runs
 from tests.report.recorded_runs import write_run
 
 
@@ -38,7 +38,7 @@ def test_learning_rates(tmp_path: Path) -> None:
     assert [setting.label for setting in find_settings(read_runs([tmp_path]))] == [""]
     write_run(tmp_path / "c", "fedavg", learning_rate=0.1)
     labels = [setting.label for setting in find_settings(read_runs([tmp_path]))]
-    assert labels == ["learning_rate=0.1", "learning_rate=0.2"]
+    assert labels == ["lr=0.1", "lr=0.2"]
 
 
 def test_a_title_is_not_a_value_of_the_algorithm(tmp_path: Path) -> None:
@@ -59,3 +59,37 @@ def test_algorithms_that_the_report_does_not_know(tmp_path: Path) -> None:
     [setting] = settings = find_settings(runs)
     assert [runs[i].title for i in setting.runs] == ["FedAvg", "FedAWE", "SCAFFOLD"]
     assert len(set(line_styles(runs, settings))) == 3
+
+
+def test_labels_are_short_and_distinct(tmp_path: Path) -> None:
+    """A label has the values that differ: texts without their keys, and no key that only one of the settings has."""
+    write_run(tmp_path / "a", availability="diurnal", period=4, rounds_of_day=1)
+    write_run(tmp_path / "b", availability="markov", period=4)
+    write_run(tmp_path / "c", availability="markov", period=8)
+    labels = [setting.label for setting in find_settings(read_runs([tmp_path]))]
+    assert sorted(labels) == ["diurnal, period=4", "markov, period=4", "markov, period=8"]
+
+
+def test_names_among_all_runs(tmp_path: Path) -> None:
+    """With one algorithm a run is named by its setting, with several by both; a pooled run belongs to all settings."""
+    for period in (4, 8):
+        write_run(tmp_path / f"a-{period}", period=period)
+    runs = read_runs([tmp_path])
+    settings = find_settings(runs)
+    assert name_in_page(runs, settings, name_runs(runs, settings)) == ["period=4", "period=8"]
+    write_run(tmp_path / "b-4", "fedavg", period=4)
+    write_run(tmp_path / "pooled", "sequential", period=4)
+    runs = read_runs([tmp_path])
+    settings = find_settings(runs)
+    names = name_in_page(runs, settings, name_runs(runs, settings))
+    assert names == ["FedLaAvg, period=4", "FedLaAvg, period=8", "FedAvg, period=4", "Sequential SGD"]
+
+
+def test_runs_of_one_algorithm_are_named_by_all_values_if_needed(tmp_path: Path) -> None:
+    """Pooled runs share the setting of a federated run; their learning rates are no values of the algorithm."""
+    write_run(tmp_path / "a", learning_rate=0.1)
+    for rate in (0.1, 0.2):
+        write_run(tmp_path / f"pooled-{rate}", "sequential", learning_rate=rate)
+    runs = read_runs([tmp_path])
+    names = name_runs(runs, find_settings(runs))
+    assert names == ["FedLaAvg", "Sequential SGD (lr=0.1)", "Sequential SGD (lr=0.2)"]

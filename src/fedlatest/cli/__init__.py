@@ -16,6 +16,7 @@ from fedlatest.cli import (  # noqa: F401  (each adds its commands)
     reproduce,
     run,
     sweep,
+    watch,
 )
 from fedlatest.cli.app import main
 

@@ -34,7 +34,7 @@ def run_on_cluster(
     num_workers: int,
     device: str | None,
     replace: bool = False,
-    tensorboard: bool = False,
+    log: Sequence[str] = (),
     later_work: float = 0.0,
     brief: bool = False,
 ) -> None:
@@ -51,7 +51,7 @@ def run_on_cluster(
         num_workers: number of worker processes of a local cluster.
         device: the device of the workers; None leaves the choice to JAX.
         replace: remove existing runs once the cluster has been checked, instead of resuming them.
-        tensorboard: also log for TensorBoard.
+        log: names of loggers; see `fedlatest.runs.loggers`.
         later_work: work that follows these experiments, for the estimate of the remaining time.
         brief: do not print a line for each finished experiment.
 
@@ -76,5 +76,5 @@ def run_on_cluster(
         with BatchMonitor(batches, later_work, brief=brief) as monitor:
             cluster.run(
                 batches, DataSource(recipe, data), seeds, monitor.on_progress,
-                on_idle=monitor.on_idle, tensorboard=tensorboard,
+                on_idle=monitor.on_idle, log=log,
             )  # fmt: skip

@@ -66,7 +66,11 @@ def run(
     coordinator: Annotated[str | None, typer.Option(help="ADDRESS:PORT of host 0, for --hosts.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run in the folder.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the folder.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="The same as --log tensorboard.")] = False,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Also log to tensorboard, mlflow or wandb; repeatable."),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,
@@ -76,6 +80,7 @@ def run(
 ) -> None:
     """Run a recipe, print a table of results and draw a figure."""
     from fedlatest.experiments import FederationBuilder
+    from fedlatest.runs.loggers import make_logger
     from fedlatest.simulation.processes import from_first, is_first
 
     chosen = find_recipe(recipe)
@@ -83,6 +88,9 @@ def run(
     experiments = chosen.experiments(overrides)
     if resume and force:
         raise ConfigError("--resume, --force: resume the run or replace it, not both")
+    loggers = list(dict.fromkeys([*(["tensorboard"] if tensorboard else []), *(log or [])]))
+    for name in loggers:
+        make_logger(name)  # raises ConfigError or MissingExtraError before any work
     numbers = _seeds(seed, seeds)
     check_cluster(cluster)
     if cluster and (devices is not None or hosts is not None or client_rows != "auto"):
@@ -99,7 +107,7 @@ def run(
     root = to or Path("runs") / _folder_name(chosen.name, [*overrides, *([] if numbers == [0] else [f"{numbers}"])])
     folders = [root if len(experiments) == 1 else root / experiment.name for experiment in experiments]
     from_first(lambda: _check_folders(root, folders, replace_or_resume=resume or force))
-    options = {"resume": resume, "force": force, "tensorboard": tensorboard, "devices": num_devices}
+    options = {"resume": resume, "force": force, "log": loggers, "devices": num_devices}
     try:
         if cluster:
             from fedlatest.experiments.parallel_runs import default_workers
@@ -109,7 +117,7 @@ def run(
                 blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before runs are replaced
             run_on_cluster(
                 cluster, experiments, folders, builder, chosen.name, data, numbers,
-                num_workers=default_workers(), device=device, replace=force, tensorboard=tensorboard,
+                num_workers=default_workers(), device=device, replace=force, log=loggers,
             )  # fmt: skip
             diverged = [error for folder in folders if (error := _divergence(folder)) is not None]
             for folder in folders:

@@ -107,7 +107,7 @@ class Cluster:
         on_progress: BatchCallback,
         *,
         on_idle: Callable[[], None] = lambda: None,
-        tensorboard: bool = False,
+        log: Sequence[str] = (),
     ) -> None:
         """Run batches on the workers; runs that already have a checkpoint are resumed.
 
@@ -117,7 +117,7 @@ class Cluster:
             seeds: the seeds of every experiment.
             on_progress: called in this process with the progress of the batches.
             on_idle: called every second without progress; may raise KeyboardInterrupt as `on_progress` may.
-            tensorboard: also log for TensorBoard.
+            log: names of loggers; see `fedlatest.runs.loggers`.
 
         Raises:
             ClusterError: a batch was on too many workers that died, or the scheduler was lost.
@@ -131,7 +131,7 @@ class Cluster:
                 "source": source.to_plain(),
                 "seeds": list(seeds),
                 "device": self.device,
-                "tensorboard": tensorboard,
+                "log": list(log),
             }
             _Job(self, batches, request, on_progress, on_idle).run()
 

@@ -86,7 +86,7 @@ def _run_when_unlocked(
     deadline = time.monotonic() + LOCKED_SECONDS
     while True:
         try:
-            return run_batch(batch, builder, request["seeds"], report, tensorboard=request["tensorboard"])
+            return run_batch(batch, builder, request["seeds"], report, log=request["log"])
         except RunFolderInUseError:
             if time.monotonic() > deadline:
                 raise

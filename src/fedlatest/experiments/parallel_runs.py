@@ -142,7 +142,7 @@ def run_batch(
     seeds: Sequence[int],
     report: Callable[[int], None],
     *,
-    tensorboard: bool = False,
+    log: Sequence[str] = (),
 ) -> tuple[int, dict[str, str]]:
     """Run the experiments of a batch that are not finished.
 
@@ -151,7 +151,7 @@ def run_batch(
         builder: holds the data and builds the federations.
         seeds: the seeds of every experiment.
         report: called with the number of rounds done after every block; may raise KeyboardInterrupt.
-        tensorboard: also log for TensorBoard.
+        log: names of loggers; see `fedlatest.runs.loggers`.
 
     Returns:
         The number of rounds, and the reason for each experiment that diverged, by its name.
@@ -161,7 +161,7 @@ def run_batch(
     def on_progress(progress: Progress) -> None:
         report(progress.round)
 
-    results = simulate_together(specs, batch.folders, resume=True, on_progress=on_progress, tensorboard=tensorboard)
+    results = simulate_together(specs, batch.folders, resume=True, on_progress=on_progress, log=log)
     diverged = {
         experiment.name: str(result)
         for experiment, result in zip(batch.experiments, results, strict=True)

@@ -108,7 +108,13 @@ class ClientTable:
         if former is None:
             self._put(ClientRow(len(self._rows), client, weight=weight))
         else:
-            fresh = {"has_contributed": False, "weight": weight, "last_round": NEVER, "misses": 0, "backoff_until": 0}
+            fresh: dict[str, Any] = {
+                "has_contributed": False,
+                "weight": weight,
+                "last_round": NEVER,
+                "misses": 0,
+                "backoff_until": 0,
+            }
             self._put(former._replace(member=True, **fresh))
         self._last_contact[client] = now
 
@@ -136,8 +142,8 @@ class ClientTable:
             weight: the client's number of samples.
             round: the round in which it trained; None if the update was uploaded again without training.
         """
-        trained = {} if round is None else {"last_round": round}
-        update = {"applied": ticket, "digest": digest, "weight": weight}
+        trained: dict[str, Any] = {} if round is None else {"last_round": round}
+        update: dict[str, Any] = {"applied": ticket, "digest": digest, "weight": weight}
         self._change(client, has_contributed=True, misses=0, backoff_until=0, **update, **trained)
 
     def back_off(self, client: str, round: int) -> None:

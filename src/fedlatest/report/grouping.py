@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 from fedlatest.report.figures import STYLES, Style, algorithm_styles, style_of
 from fedlatest.report.run_records import RunRecord
+from fedlatest.report.run_summaries import run_values, varying_keys
 
 POOLED = "sequential"  # trains on all data at once: has neither clients nor availability
 DASHES = ("9 3", "3 3", "9 3 3 3", "14 4", "2 5")  # for further runs of one algorithm in one setting
 _NOT_OF_THE_SETTING = {"algorithm", "recipe", "local_steps", "num_local_steps", "evaluate_every"}
+SHORT_KEYS = {"learning_rate": "lr", "num_clients": "clients", "local_steps": "steps"}
+MOST_LABEL_KEYS = 3  # keys in the label of a setting, unless more are needed to tell settings apart
 _NOT_A_VALUE = {"name", "title"}  # entries of a manifest's config.algorithm that are not values of the algorithm
 
 
@@ -63,10 +66,31 @@ def name_runs(runs: list[RunRecord], settings: list[Setting]) -> list[str]:
     for setting in settings:
         for same in _same_algorithm(runs, setting):
             differences = [_differences(runs[i], [runs[j] for j in same]) for i in same]
+            if len({tuple(values) for values in differences}) < len(same):
+                differences = _all_differences([runs[i] for i in same])
             for i, values in zip(same, differences, strict=True):
                 ambiguous = differences.count(values) > 1
                 names[i] = f"{runs[i].title} ({', '.join([*values, *([runs[i].path.name] if ambiguous else [])])})"
     return names
+
+
+def name_in_page(runs: list[RunRecord], settings: list[Setting], names: list[str]) -> list[str]:
+    """Return a name per run that is unique among the runs of all settings and says what differs between them.
+
+    Args:
+        runs: The runs.
+        settings: The runs grouped by setting.
+        names: Name of each run within its setting.
+    """
+    of_run = [[setting.label for setting in settings if i in setting.runs] for i in range(len(runs))]
+    labels = [found[0] if len(found) == 1 and len(settings) > 1 else "" for found in of_run]
+    one_algorithm = len({run.title for run in runs}) == 1
+    full = [
+        label if label and one_algorithm and name == run.title else ", ".join(filter(None, (name, label)))
+        for run, name, label in zip(runs, names, labels, strict=True)
+    ]
+    counts = Counter(full)
+    return [name if counts[name] == 1 else f"{name} ({run.path.name})" for name, run in zip(full, runs, strict=True)]
 
 
 def line_styles(runs: list[RunRecord], settings: list[Setting]) -> list[LineStyle]:
@@ -108,10 +132,19 @@ def _pooled_key(run: RunRecord) -> list[Any]:
 
 
 def _labels(values: list[Mapping[str, Any]]) -> list[str]:
-    """Return a label per setting: its values that are not the most common ones, or else all values that vary."""
+    """Return a short label per setting: the values in which the settings differ.
+
+    With more than MOST_LABEL_KEYS such keys, a label has only the values that are not the most common ones, or, if all
+    of them are, those of the keys that vary most.
+    """
     keys = list(dict.fromkeys(key for each in values for key in each))
-    counts = {key: Counter(str(each.get(key)) for each in values) for key in keys}
+    counts = {key: Counter(str(each[key]) for each in values if key in each) for key in keys}
     varying = [key for key in keys if len(counts[key]) > 1]
+    if len(varying) <= MOST_LABEL_KEYS:
+        labels = [", ".join(short_value(key, each[key]) for key in varying if key in each) for each in values]
+        if len(set(labels)) == len(labels):
+            return labels
+        varying = [key for key in keys if len({str(each.get(key)) for each in values}) > 1]
     common = {key: counts[key].most_common(1)[0][0] for key in varying}
     if len(values) == 2:  # neither value is more common
         common = {}
@@ -119,8 +152,32 @@ def _labels(values: list[Mapping[str, Any]]) -> list[str]:
     labels = []
     for each in values:
         uncommon = [key for key in varying if key in each and str(each[key]) != common.get(key)]
-        labels.append(", ".join(f"{key}={each[key]}" for key in uncommon or by_variation if key in each))
-    return labels
+        shown = uncommon or [key for key in by_variation if key in each][:MOST_LABEL_KEYS]
+        labels.append(", ".join(short_value(key, each[key]) for key in shown))
+    return _distinct(labels, values, varying)
+
+
+def _distinct(labels: list[str], values: list[Mapping[str, Any]], keys: list[str]) -> list[str]:
+    """Replace labels that occur several times by all values of the keys."""
+    counts = Counter(labels)
+    return [
+        label if counts[label] == 1 else ", ".join(short_value(key, each[key]) for key in keys if key in each)
+        for label, each in zip(labels, values, strict=True)
+    ]
+
+
+def short_value(key: str, value: Any) -> str:
+    """Return a value as a part of a label; a text is shown without its key.
+
+    >>> short_value("availability", "markov"), short_value("learning_rate", 0.1), short_value("balanced", False)
+    ('markov', 'lr=0.1', 'balanced=no')
+    """
+    key = SHORT_KEYS.get(key, key)
+    if isinstance(value, bool):
+        return f"{key}={'yes' if value else 'no'}"
+    if isinstance(value, float):
+        return f"{key}={value:g}"
+    return value if isinstance(value, str) and value else f"{key}={value}"
 
 
 def _same_algorithm(runs: list[RunRecord], setting: Setting) -> list[list[int]]:
@@ -139,8 +196,15 @@ def _differences(run: RunRecord, others: list[RunRecord]) -> list[str]:
     for key, value in run.manifest["config"]["algorithm"].items():
         values = {str(other.manifest["config"]["algorithm"].get(key)) for other in others}
         if key not in _NOT_A_VALUE and len(values) > 1:
-            differences.append(f"{key}={value}")
+            differences.append(short_value(key, value))
     return differences
+
+
+def _all_differences(runs: list[RunRecord]) -> list[list[str]]:
+    """Return the values of each run in which these runs differ, whether or not they belong to the algorithm."""
+    values = [run_values(run) for run in runs]
+    keys = varying_keys(values)
+    return [[short_value(key, each[key]) for key in keys if key in each] for each in values]
 
 
 def _rank(run: RunRecord) -> tuple[int, str, bool, int]:

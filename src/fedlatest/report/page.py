@@ -1,28 +1,33 @@
 """The report as one self-contained HTML file, which makes no network requests."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.files import write_text
 from fedlatest.report.claims import Claim
 from fedlatest.report.findings import findings, what_was_run
-from fedlatest.report.grouping import LineStyle, Setting, find_settings, line_styles, name_runs
+from fedlatest.report.grouping import LineStyle, Setting, find_settings, line_styles, name_in_page, name_runs
 from fedlatest.report.leaderboard import Leaderboard
 from fedlatest.report.leaderboard_tables import as_html
-from fedlatest.report.page_data import MOST_EVALUATIONS, make_data
+from fedlatest.report.page_data import MOST_EVALUATIONS, Json, RunNames, make_data
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.rank_figures import rank_diagram_source
 from fedlatest.report.run_records import RunRecord
-from fedlatest.report.tables import claims_table, configurations, summary_table
+from fedlatest.report.tables import claims_table, configurations, headline, summary_table
 
 TITLE = "Federated learning with clients that come and go"
-SCRIPTS = ("elements.js", "scales.js", "chart.js", "heatmap.js", "runs.js", "curves.js", "clients.js", "page.js")
+MOST_OPEN_FINDINGS = 4  # a longer list is collapsed
+SCRIPTS = (
+    "elements.js", "state.js", "scales.js", "chart.js", "downloads.js", "heatmap.js", "runs.js", "curves.js",
+    "labels.js", "parameters.js", "clients.js", "table.js", "page.js",
+)  # fmt: skip
 _NONE: Mapping[Path, PublishedCurve] = {}
 
 
@@ -56,7 +61,8 @@ def write_page(
         raise RunFolderError("nothing to report: no runs were given")
     if path.suffix not in (".html", ".htm"):
         raise ConfigError(f"{path}: the report is an HTML page; choose a name that ends in .html")
-    text = _page(runs, claims, published, title, leaderboard)
+    parts = make_parts(runs, published=published, leaderboard=leaderboard)
+    text = render(parts, title=title, claims=claims, leaderboard=leaderboard)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,34 +71,87 @@ def write_page(
     return path
 
 
-def _page(
+class PageParts(NamedTuple):
+    """The parts of a page that depend on the runs; all but `data` are HTML or CSS."""
+
+    colours: str
+    what: str
+    headline: str
+    findings: str
+    summary: str
+    configurations: str
+    thinned: str
+    data: Json
+
+
+def make_parts(
     runs: list[RunRecord],
-    claims: Sequence[Claim],
-    published: Mapping[Path, PublishedCurve],
-    title: str,
-    leaderboard: Leaderboard | None,
-) -> str:
+    *,
+    published: Mapping[Path, PublishedCurve] = _NONE,
+    leaderboard: Leaderboard | None = None,
+    contents: Sequence[Json] | None = None,
+) -> PageParts:
+    """Return the parts of the page about some runs.
+
+    Args:
+        runs: The runs; at least one.
+        published: Published curves, by the folder of the run that they belong to.
+        leaderboard: The leaderboards of an arena, whose final runs are `runs`.
+        contents: What `page_data.run_data` returns for each run; computed if it is not given.
+    """
     settings = find_settings(runs) if leaderboard is None else _cases(runs, leaderboard)
     lines = line_styles(runs, settings)
     names = name_runs(runs, settings) if leaderboard is None else _titles(runs, leaderboard)
-    data = make_data(runs, settings, names, lines, published)
+    full = name_in_page(runs, settings, names)
+    data = make_data(runs, settings, list(map(RunNames, _ids(runs), names, full)), lines, published, contents=contents)
     found = findings(runs, settings, names) if leaderboard is None else []  # the leaderboards say what was found
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in found)
+    return PageParts(
+        colours=_colours(lines),
+        what=escape(what_was_run(runs, settings)),
+        headline=headline(runs, full),
+        findings=_listed(found),
+        summary=summary_table(runs, settings, full, [line.dash for line in lines], data),
+        configurations=configurations(runs, settings, names),
+        thinned=_thinned(runs),
+        data=data,
+    )
+
+
+def render(
+    parts: PageParts,
+    *,
+    title: str,
+    claims: Sequence[Claim] = (),
+    leaderboard: Leaderboard | None = None,
+    live: str | None = None,
+    note: str = "",
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        parts: What `make_parts` returns.
+        title: Title of the page.
+        claims: Claims to list with their verdicts.
+        leaderboard: The leaderboards of an arena.
+        live: For a page that a server keeps up to date: the version of its content. The page then requests changes from
+            the server that it came from.
+        note: A sentence about the state of what a live page shows.
+    """
+    dark, status = _asset("dark.css"), " · ".join(filter(None, ("live", note)))
+    scripts = SCRIPTS if live is None else (*SCRIPTS, "live.js")
     return Template(_asset("page.html")).substitute(
+        {**parts._asdict(), "data": embed(parts.data)},
         title=escape(title),
-        style=_asset("page.css") + _colours(lines),
-        chooser=_chooser(settings),
+        style=_asset("page.css") + _in_dark_mode(dark),
+        connect="" if live is None else "; connect-src 'self'",
+        live=""
+        if live is None
+        else f'<span id="live" role="status" data-version="{escape(live)}">{escape(status)}</span>',
         leaderboard_link="" if leaderboard is None else '<a href="#leaderboard">Leaderboard</a>',
         leaderboard="" if leaderboard is None else as_html(leaderboard, rank_diagram_source(leaderboard)),
         claims_link='<a href="#claims">Claims</a>' if claims else "",
-        what=escape(what_was_run(runs, settings)),
-        findings=f"<ul>{sentences}</ul>" if sentences else "",
-        summary=summary_table(runs, settings, names, [line.dash for line in lines]),
         claims=f'<section id="claims"><h2>Claims</h2>{claims_table(claims)}</section>' if claims else "",
-        configurations=configurations(runs, settings, names),
-        thinned=_thinned(runs),
-        data=embed(data),
-        script="\n".join(_asset(name) for name in SCRIPTS),
+        script="\n".join(_asset(name) for name in scripts),
     )
 
 
@@ -125,23 +184,33 @@ def _thinned(runs: list[RunRecord]) -> str:
     )
 
 
-def _chooser(settings: Sequence[Setting]) -> str:
-    """Return a list to select the setting that all charts show; the one with most runs is selected first."""
-    if len(settings) < 2:
+def _listed(sentences: Sequence[str]) -> str:
+    """Return sentences as a list, which is collapsed if it is long."""
+    if not sentences:
         return ""
-    first = max(range(len(settings)), key=lambda i: len(settings[i].runs))
-    options = "".join(
-        f'<option value="{i}"{" selected" if i == first else ""}>{escape(setting.label)}</option>'
-        for i, setting in enumerate(settings)
-    )
-    return f'<label class="chooser">Setting <select id="setting" autocomplete="off">{options}</select></label>'
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    is_open = "" if len(sentences) > MOST_OPEN_FINDINGS else " open"
+    return f"<details{is_open}><summary>Findings ({len(sentences)})</summary><ul>{items}</ul></details>"
+
+
+def _ids(runs: list[RunRecord]) -> list[str]:
+    """Return the path of each run below the folder that contains all of them, or its name if there is one run."""
+    paths = [run.path.absolute() for run in runs]
+    common = Path(os.path.commonpath([path.parent for path in paths]))
+    return [path.relative_to(common).as_posix() for path in paths]
 
 
 def _colours(lines: Sequence[LineStyle]) -> str:
     """Return one CSS variable per run, so that charts change between light and dark mode without being redrawn."""
     light = "".join(f"--run-{i}:{line.light};" for i, line in enumerate(lines))
     dark = "".join(f"--run-{i}:{line.dark};" for i, line in enumerate(lines))
-    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+    return f":root{{{light}}}\n{_in_dark_mode(dark)}"
+
+
+def _in_dark_mode(declarations: str) -> str:
+    """Return CSS that applies if the reader selected dark mode, or the system uses it and no mode was selected."""
+    by_system = f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{declarations}}}}}"
+    return f"@media screen{{{by_system}\n:root[data-theme=dark]{{{declarations}}}}}\n"
 
 
 def _asset(name: str) -> str:

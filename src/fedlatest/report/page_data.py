@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,10 @@ from fedlatest.report.participation_statistics import (
 )
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_records import RunRecord
+from fedlatest.report.run_summaries import SUMMARIES, megabytes, run_values, summarise, varying_keys, virtual_time
 from fedlatest.runs import ClientRecord, LabelAccuracy, Participation, RunFolder
 
+AXES = ("seconds", "megabytes", "time")  # besides rounds
 CURVES = ("test_accuracy", "train_loss", "test_loss", "train_accuracy")
 MOST_EVALUATIONS = 800  # per line; a chart does not have more pixels
 MOST_PICTURES = 60  # runs; a page with more shows only who was available, not who took part
@@ -30,83 +32,115 @@ DIGITS = 5
 Json = dict[str, Any]
 
 
+class RunNames(NamedTuple):
+    """How the page calls a run."""
+
+    id: str  # the same as long as the run exists
+    label: str  # within its setting
+    full: str  # among all runs
+
+
 def make_data(
     runs: list[RunRecord],
     settings: Sequence[Setting],
-    names: Sequence[str],
+    names: Sequence[RunNames],
     lines: Sequence[LineStyle],
     published: Mapping[Path, PublishedCurve],
+    *,
+    contents: Sequence[Json] | None = None,
 ) -> Json:
     """Return the content of the page's JSON.
 
     Args:
         runs: The runs.
         settings: The runs grouped by setting.
-        names: Name of each run.
+        names: Names of each run.
         lines: Line style of each run.
         published: Published curves by the folder of their run.
+        contents: What `run_data` returns for each run; computed if it is not given.
     """
+    if contents is None:
+        contents = [run_data(run) for run in runs]
     maps: list[Json] = []  # availability pictures; many runs have the same one, which is stored once
-    content = [
-        run_data(run, name, line, published.get(run.path), maps, with_picture=len(runs) <= MOST_PICTURES)
-        for run, name, line in zip(runs, names, lines, strict=True)
-    ]
+    values = [run_values(run) for run in runs]
+    keys = varying_keys(values)
+    found = []
+    for run, name, line, content, own in zip(runs, names, lines, contents, values, strict=True):
+        more = {
+            **name._asdict(),
+            "dash": line.dash,
+            "published": published_curve(published.get(run.path)),
+            "values": {key: own[key] for key in keys if key in own},
+            "map": _with_shared_picture(content["map"], maps, with_picture=len(runs) <= MOST_PICTURES),
+        }
+        found.append({**content, **more})
     return {
         "levels": LEVELS,
         "settings": [setting._asdict() for setting in settings],
+        "keys": keys,
+        "summaries": SUMMARIES,
+        "axes": [axis for axis in AXES if any(run["axes"].get(axis) for run in found)],
         "maps": maps,
-        "runs": content,
+        "runs": found,
     }
 
 
-def run_data(
-    run: RunRecord,
-    name: str,
-    line: LineStyle,
-    published: PublishedCurve | None,
-    maps: list[Json],
-    *,
-    with_picture: bool = True,
-) -> Json:
-    """Return the numbers of one run; its availability picture is added to `maps` if it is not there yet.
-
-    Args:
-        run: The run.
-        name: Its name.
-        line: Its line style.
-        published: The published curve of the same experiment, if there is one.
-        maps: Availability pictures of all runs.
-        with_picture: Whether to include the picture of who took part, which is the largest part of a run.
-    """
+def run_data(run: RunRecord) -> Json:
+    """Return what the page shows of one run and what does not depend on the other runs."""
     folder = RunFolder(run.path)
     pooled = run.algorithm == POOLED
     took_part = None if pooled else read_participation(run)
     clients = None if pooled else folder.clients()
     labels = folder.labels()
     return {
-        "label": name,
-        "dash": line.dash,
+        "algorithm": run.title,
         "status": run.manifest.get("status", "running"),
         "front": run.algorithm == "fedlaavg",
+        "folder": run.path.name,
         "seeds": run.metrics.seeds,
         **curves(run),
-        "published": published_curve(published),
+        "axes": axes(run, took_part),
+        "summary": {name: rounded(found) for name, found in summarise(run, took_part).items()},
         "staleness": None if pooled else staleness(run, took_part, clients),
         "participation": participation(run, took_part, clients),
-        "map": None if clients is None else pictures(clients, took_part if with_picture else None, maps),
+        "map": None if clients is None else pictures(clients, took_part),
         "labels": None if labels is None else label_curves(labels),
     }
 
 
-def pictures(clients: ClientRecord, took_part: Participation | None, maps: list[Json]) -> Json:
-    """Return the participation picture of a run and the position of its availability picture in `maps`."""
+def axes(run: RunRecord, took_part: Participation | None) -> Json:
+    """Return what a curve can be drawn over besides rounds, mean over seeds; a quantity that is not known is None."""
+    kept = thinned(run.metrics.rounds.size, MOST_EVALUATIONS)
+    known = {
+        "seconds": run.metrics.column("seconds"),
+        "megabytes": megabytes(run, took_part),
+        "time": virtual_time(run),
+    }
+    return {name: None if found is None else rounded(found.mean(axis=0)[kept]) for name, found in known.items()}
+
+
+def pictures(clients: ClientRecord, took_part: Participation | None) -> Json:
+    """Return the availability picture and the participation picture of a run."""
     shares = None if took_part is None else participation_picture(took_part, clients)
     most = 0.0 if shares is None else float(shares.max())
-    available = availability_map(clients)
-    if available not in maps:
-        maps.append(available)
     cells = None if shares is None else encode(shares / (most or 1))
-    return {"number": maps.index(available), "took_part": cells, "most": rounded([most])[0]}
+    return {"available": availability_map(clients), "took_part": cells, "most": rounded([most])[0]}
+
+
+def _with_shared_picture(own: Json | None, maps: list[Json], *, with_picture: bool) -> Json | None:
+    """Replace the availability picture by its position in `maps`; it is added to them if it is not there yet.
+
+    Args:
+        own: What `pictures` returns.
+        maps: The availability pictures of all runs.
+        with_picture: Whether to keep the picture of who took part, which is the largest part of a run.
+    """
+    if own is None:
+        return None
+    if own["available"] not in maps:
+        maps.append(own["available"])
+    took_part = own["took_part"] if with_picture else None
+    return {"number": maps.index(own["available"]), "took_part": took_part, "most": own["most"]}
 
 
 def read_participation(run: RunRecord) -> Participation | None:

@@ -59,7 +59,7 @@ OWN_FILES = (
     "sleep.png",
     MANIFEST,
 )
-OWN_FOLDERS = ("participation", "tensorboard")
+OWN_FOLDERS = ("participation", "tensorboard", "mlflow", "wandb")
 
 
 class RunFolder:

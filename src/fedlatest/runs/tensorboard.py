@@ -1,44 +1,34 @@
 """Logging to TensorBoard (extra: fedlatest[tensorboard])."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlatest.errors import MissingExtraError
+from fedlatest.runs.loggers import Status, logged_values
 from fedlatest.runs.metrics import Row
 
 
 class Tensorboard:
-    """Logs every column of the metrics, as one TensorBoard run per seed."""
+    """Logs every column of the metrics, as one TensorBoard run per seed in the folder `tensorboard`."""
 
     def __init__(self) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise MissingExtraError(
-                "TensorBoard logging needs an extra: pip install 'fedlatest[tensorboard]'"
-            ) from None
+        from tensorboardX import SummaryWriter
+
         self._writer_class, self._writers = SummaryWriter, dict[int, Any]()
 
-    def open(self, folder: Path, seeds: Sequence[int], *, first_round: int) -> None:
-        """Open the log.
+    def start(self, folder: Path, manifest: Mapping[str, Any], *, first_round: int) -> None:
+        """Open the logs; values that an interrupted run logged from `first_round` on are discarded."""
+        for seed in manifest["seeds"]:
+            place = folder / "tensorboard" / f"seed-{seed}"
+            self._writers[seed] = self._writer_class(str(place), purge_step=first_round)
 
-        Args:
-            folder: Holds one log folder per seed.
-            seeds: The seeds of the run.
-            first_round: Values that an interrupted run logged from this round on are discarded.
-        """
-        for seed in seeds:
-            self._writers[seed] = self._writer_class(str(folder / f"seed-{seed}"), purge_step=first_round)
-
-    def record(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[Row]) -> None:
         """Log an evaluation."""
         for row in rows:
-            for name, value in row._asdict().items():
-                if name not in ("seed", "round") and value is not None:
-                    self._writers[row.seed].add_scalar(name, value, row.round)
+            for name, value in logged_values(row).items():
+                self._writers[row.seed].add_scalar(name, value, row.round)
 
-    def close(self) -> None:
-        """Flush and close the log."""
+    def finish(self, status: Status) -> None:
+        """Flush and close the logs."""
         for writer in self._writers.values():
             writer.close()

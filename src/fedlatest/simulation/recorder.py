@@ -23,8 +23,8 @@ from fedlatest.models.shapes import parameter_shapes
 from fedlatest.runs import ClientRecord, LabelRow, Metrics, Row, RunFolder
 from fedlatest.runs.array_files import ArrayFile, in_file_order, load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_NAMED, MOST_ROWS, QUARTERS, edges, pack
+from fedlatest.runs.loggers import LoggerGroup, RunLogger, Status
 from fedlatest.runs.metrics import as_written
-from fedlatest.runs.tensorboard import Tensorboard
 from fedlatest.simulation.costs import measure_costs
 from fedlatest.simulation.engine import Measured
 from fedlatest.simulation.experiment_spec import ExperimentSpec
@@ -75,16 +75,16 @@ class RunRecorder:
     Args:
         spec: The experiment.
         path: The folder that the run is written to; None keeps it in memory.
-        tensorboard: A TensorBoard log beside the folder's own files.
+        loggers: Loggers beside the folder's own files.
         num_devices: Among how many devices the clients are divided.
     """
 
     def __init__(
-        self, spec: ExperimentSpec, path: Path | None, tensorboard: Tensorboard | None = None, *, num_devices: int = 1
+        self, spec: ExperimentSpec, path: Path | None, loggers: Sequence[RunLogger] = (), *, num_devices: int = 1
     ) -> None:
         self.spec, self.path, self.num_devices = spec, path, num_devices
         self.folder = RunFolder(path) if path is not None and is_first() else None
-        self.tensorboard = tensorboard if is_first() else None
+        self.loggers = LoggerGroup(loggers if is_first() else ())
         self.rows: list[Row] = []
         self.largest_staleness = 0
         self.rounds_done = 0  # in the last checkpoint
@@ -134,9 +134,9 @@ class RunRecorder:
         return Restored(arrays, round, seconds)
 
     def open_log(self, *, first_round: int) -> None:
-        """Start TensorBoard's log at a round."""
-        if self.tensorboard and self.folder:
-            self.tensorboard.open(self.folder / "tensorboard", list(self.spec.seeds), first_round=first_round)
+        """Start the loggers at a round."""
+        if self.folder:
+            self.loggers.start(self.folder.path, self.folder.manifest, first_round=first_round)
 
     def record_cohorts(self, record: Record) -> None:
         """Record the cohorts of a block of rounds."""
@@ -160,8 +160,7 @@ class RunRecorder:
             self.folder.record(new)
             if measured.test.num_correct.size:
                 self.folder.record_labels(self._label_rows(round, measured.test.num_correct))
-        if self.tensorboard:
-            self.tensorboard.record(new)
+        self.loggers.log(new)
         return new
 
     def checkpoint(self, state: Mapping[str, Any], *, round: int, seconds: float) -> None:
@@ -189,11 +188,16 @@ class RunRecorder:
         self.result = Result(Metrics(self.rows), params, self.largest_staleness, self.path)
 
     def close(self) -> None:
-        """Flush the log and unlock the folder."""
-        if self.tensorboard:
-            self.tensorboard.close()
+        """End the logs and unlock the folder."""
+        self.loggers.finish(self._status)
         if self.folder:
             self.folder.release()
+
+    @property
+    def _status(self) -> Status:
+        if self.result is None:
+            return "stopped"
+        return "diverged" if isinstance(self.result, DivergedError) else "finished"
 
     def _read_result(self) -> Result:
         like = parameter_shapes(self.spec.model.init)

@@ -18,7 +18,7 @@ from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.runs import Row, RunFolder
-from fedlatest.runs.tensorboard import Tensorboard
+from fedlatest.runs.loggers import LoggerChoice, make_logger
 from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.blocks import CheckpointTimer, blocks
 from fedlatest.simulation.compile_ahead import Compilation
@@ -74,6 +74,7 @@ def simulate(
     config: Mapping[str, Any] | None = None,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
+    log: Sequence[LoggerChoice] = (),
     progress: bool = False,
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
@@ -110,7 +111,9 @@ def simulate(
         force: Replace the run in `out`.
         config: Stored with the run as part of its identity.
         checkpoint_seconds: Minimum time between checkpoints.
-        tensorboard: Also log for TensorBoard.
+        tensorboard: Also log for TensorBoard; the same as `log=["tensorboard"]`.
+        log: Also log to these: "tensorboard", "mlflow", "wandb", or a function that returns a
+            `fedlatest.runs.loggers.RunLogger`.
         progress: Print a line every few seconds on the standard error output.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together on a device; chosen for the device by default.
@@ -146,8 +149,8 @@ def simulate(
     >>> result.metrics.column("test_accuracy").shape
     (1, 2)
     """
-    if out is None and (resume or force or tensorboard):
-        raise ConfigError("resume, force, tensorboard: only a run with `out` can be resumed, replaced or logged")
+    if out is None and (resume or force or tensorboard or log):
+        raise ConfigError("resume, force, tensorboard, log: only a run with `out` can be resumed, replaced or logged")
     spec = ExperimentSpec(
         federation=federation,
         model=model,
@@ -175,7 +178,7 @@ def simulate(
         resume=resume,
         force=force,
         checkpoint_seconds=checkpoint_seconds,
-        tensorboard=tensorboard,
+        log=[*(["tensorboard"] if tensorboard else []), *log],
         on_progress=_with_lines(on_progress) if progress else on_progress,
         clients_at_once=clients_at_once,
         devices=devices,
@@ -201,7 +204,7 @@ def simulate_together(
     resume: bool = False,
     force: bool = False,
     checkpoint_seconds: float = 30.0,
-    tensorboard: bool = False,
+    log: Sequence[LoggerChoice] = (),
     on_progress: ProgressCallback | None = None,
     clients_at_once: int | None = None,
     devices: int | None = None,
@@ -217,7 +220,7 @@ def simulate_together(
         resume: Continue the runs in the folders.
         force: Replace the runs in the folders.
         checkpoint_seconds: Minimum time between checkpoints.
-        tensorboard: Also log for TensorBoard.
+        log: Loggers of each run; see `simulate`.
         on_progress: Called before the first round and after each block of rounds.
         clients_at_once: How many clients of a cohort train together.
         devices: Among how many devices the clients are divided; see `simulate`.
@@ -233,7 +236,7 @@ def simulate_together(
         blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before anything is set up
     engine = _engine(specs, clients_at_once, devices)
     recorders = [
-        RunRecorder(spec, out, Tensorboard() if tensorboard else None, num_devices=engine.num_devices)
+        RunRecorder(spec, out, [make_logger(choice) for choice in log], num_devices=engine.num_devices)
         for spec, out in zip(specs, [None] * len(specs) if outs is None else outs, strict=True)
     ]
     try:

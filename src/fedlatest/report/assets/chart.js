@@ -1,8 +1,11 @@
 // Line charts. Every change redraws the whole chart: a few dozen paths take a few milliseconds.
 //
-// A series is {key, label, colour, dash, width, x, y}, optionally with low and high (a band), lines (drawn instead of
-// y), published ({x, y}, drawn behind the line) and front (drawn last). A mark is {x or y, label}: a line across the
-// plot.
+// A series is {key, label, colour, dash, width, x, y}, optionally with low and high (a band, unless hasBand is
+// false), lines (drawn instead of y), published ({x, y}, drawn behind the line) and front (drawn last). A mark is
+// {x or y, label}: a line across the plot. With the option `markers`, points are marked and ranges are strokes instead
+// of a band; with `categories`, x is a position in a list of texts.
+
+const MOST_IN_TIP = 20; // rows of a tooltip
 
 class LineChart {
   constructor(box, options) {
@@ -19,14 +22,19 @@ class LineChart {
     });
     this.tip = html("div", { class: "tip", hidden: "" });
     box.append(this.plot, this.tip);
+    if (options.file) box.append(downloadButtons(this));
     this.addListeners();
     redrawOnResize(this);
   }
 
-  show({ series, marks = [], log = false, y = this.options.y, formatY = this.options.formatY, keepZoom = false }) {
+  /** Show some series; `options` are further options of the constructor that change. The crosshair stays at its x. */
+  show({ series, marks = [], log = false, keepZoom = false, ...options }) {
+    const x = this.at === null ? null : this.stops[this.at];
     Object.assign(this, { series, marks, log, at: null });
-    Object.assign(this.options, { y, formatY });
+    Object.assign(this.options, options);
     if (!keepZoom) this.domain = null;
+    this.computeRanges();
+    if (x !== null && keepZoom && this.stops.length) this.at = nearest(this.stops, x);
     this.draw();
   }
 
@@ -62,6 +70,7 @@ class LineChart {
     this.drawAxes(image, ticksY, width, height);
     const inside = this.clip(image);
     for (const one of this.series) this.drawBackground(inside, one);
+    if (this.options.markers) for (const one of this.series) this.drawMarkers(inside, one);
     for (const one of this.series) if (!one.front) this.drawLine(inside, one);
     for (const one of this.series) if (one.front) this.drawLine(inside, one);
     for (const mark of this.marks) this.drawMark(image, mark);
@@ -80,7 +89,13 @@ class LineChart {
     const ends = this.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]).filter((x) => x !== undefined);
     this.full = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
     const [first, last] = this.domain || this.full;
-    this.rangeX = first === last ? [first - 1, last + 1] : [first, last];
+    this.rangeX = first !== last ? [first, last] : this.options.logX ? [first / 2, first * 2] : [first - 1, last + 1];
+    if (this.options.categories) this.rangeX = [first - 0.5, last + 0.5];
+    else if (this.options.markers && first !== last) { // so that marks at the ends are complete
+      const margin = 0.02 * (this.options.logX ? Math.log(last / first) : last - first);
+      if (this.options.logX) this.rangeX = [first * Math.exp(-margin), last * Math.exp(margin)];
+      else this.rangeX = [first - margin, last + margin];
+    }
     let low = Infinity, high = -Infinity;
     const include = (x, y) => x.forEach((at, i) => {
       if (at < first || at > last || y[i] === null || (this.log && y[i] <= 0)) return;
@@ -102,8 +117,16 @@ class LineChart {
   }
 
   px(x) {
-    const [first, last] = this.rangeX;
-    return this.frame.left + ((x - first) / (last - first)) * (this.frame.right - this.frame.left);
+    const scale = this.options.logX ? Math.log : Number;
+    const [first, last] = this.rangeX.map(scale);
+    return this.frame.left + ((scale(x) - first) / (last - first)) * (this.frame.right - this.frame.left);
+  }
+
+  /** Return the x at a pixel; the inverse of `px`. */
+  xAt(pixel) {
+    const [scale, inverse] = this.options.logX ? [Math.log, Math.exp] : [Number, Number];
+    const { left, right } = this.frame, [first, last] = this.rangeX.map(scale);
+    return inverse(first + ((Math.min(right, Math.max(left, pixel)) - left) / (right - left)) * (last - first));
   }
 
   py(y) {
@@ -119,8 +142,7 @@ class LineChart {
       svg("path", { d: `M${left} ${y}H${right}`, class: "grid" }, image);
       svg("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "tick-y" }, image, text);
     }
-    for (const { value, text } of ticks(...this.rangeX, (right - left) / 90, this.options.formatX)) {
-      if (!this.options.fractions && !Number.isInteger(value)) continue; // rounds are integers
+    for (const { value, text } of this.ticksX((right - left) / 90)) {
       const x = this.px(value);
       svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, image);
       const anchor = x > width - 30 ? "end" : "middle";
@@ -132,6 +154,17 @@ class LineChart {
     const middle = (top + bottom) / 2;
     const titleY = { x: 12, y: middle, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${middle})` };
     svg("text", titleY, image, this.options.y + (this.log ? " (log)" : ""));
+  }
+
+  ticksX(count) {
+    const { categories, fractions, formatX, logX } = this.options, [first, last] = this.rangeX;
+    if (categories) {
+      const isShown = ({ value }) => value >= first && value <= last;
+      return categories.map((text, value) => ({ value, text: shortened(text, 24) })).filter(isShown);
+    }
+    if (logX) return logTicks(first, last);
+    const found = ticks(first, last, count, formatX);
+    return fractions ? found : found.filter(({ value }) => Number.isInteger(value)); // rounds are integers
   }
 
   /** Add a group whose content is clipped to the plot area. */
@@ -146,7 +179,9 @@ class LineChart {
   /** Draw the band over seeds and the published curve. */
   drawBackground(inside, one) {
     const key = { "data-key": one.key };
-    if (one.low) svg("path", { ...key, d: this.band(one), class: "band", fill: one.colour }, inside);
+    if (one.low && one.hasBand !== false && !this.options.markers) {
+      svg("path", { ...key, d: this.band(one), class: "band", fill: one.colour }, inside);
+    }
     if (one.published) {
       const d = this.path(one.published.x, one.published.y);
       svg("path", { ...key, d, class: "published", stroke: one.colour }, inside);
@@ -162,6 +197,17 @@ class LineChart {
         "stroke-dasharray": single ? null : one.dash || null, "stroke-linecap": single ? "round" : null,
       }, inside);
     }
+  }
+
+  drawMarkers(inside, { key, colour, x, y, low, high }) {
+    x.forEach((at, i) => {
+      if (y[i] === null || (this.log && y[i] <= 0)) return;
+      const about = { "data-key": key, stroke: colour }, cx = this.px(at);
+      if (low && low[i] !== high[i] && !(this.log && low[i] <= 0)) {
+        svg("path", { ...about, class: "whisker", d: `M${cx} ${this.py(low[i])}V${this.py(high[i])}` }, inside);
+      }
+      svg("circle", { "data-key": key, cx, cy: this.py(y[i]), r: 4, fill: colour }, inside);
+    });
   }
 
   /** Return the SVG path of a curve; missing values, and on a log scale values up to 0, leave a gap. */
@@ -245,13 +291,15 @@ class LineChart {
       if (!(this.log && y <= 0)) svg("circle", { cx: at, cy: this.py(y), r: 4, fill: one.colour }, this.layer);
     }
     const title = `${this.options.x} ${formatX(x)}`;
-    const table = html("table", {}, ...rows.map(({ one, y, low, high, published }) => html("tr", {},
+    const more = rows.length - MOST_IN_TIP;
+    const shown = rows.slice(0, MOST_IN_TIP);
+    const table = html("table", {}, ...shown.map(({ one, y, low, high, published }) => html("tr", {},
       html("td", {}, swatch(one.colour, one.dash)), html("td", {}, one.label), html("td", {}, formatY(y)),
       html("td", {}, [
         isNumber(low) && low !== high ? `${formatY(low)}–${formatY(high)}` : "",
         isNumber(published) ? `published ${formatY(published)}` : "",
       ].filter(Boolean).join("\n")))));
-    this.tip.replaceChildren(html("b", {}, title), table);
+    this.tip.replaceChildren(html("b", {}, title), table, more > 0 ? `and ${more} more` : "");
     place(this.tip, this.plot, at, 16);
     const values = rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join(", ");
     if (announced) announce(`${title}: ${values || "no values"}`);
@@ -260,9 +308,7 @@ class LineChart {
   addListeners() {
     let start = null;
     const roundAt = (event) => {
-      const { left, right } = this.frame, [first, last] = this.rangeX;
-      const at = event.clientX - this.plot.getBoundingClientRect().left;
-      return first + ((Math.min(right, Math.max(left, at)) - left) / (right - left)) * (last - first);
+      return this.xAt(event.clientX - this.plot.getBoundingClientRect().left);
     };
     const showValues = (event) => {
       this.at = this.stops.length ? nearest(this.stops, roundAt(event)) : null;

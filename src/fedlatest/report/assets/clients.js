@@ -36,10 +36,14 @@ function staleness() {
     const note = `The distribution is not shown for ${missing}: participation is known after a run is finished.`;
     const pair = html("div", { class: "pair" }, boxes[0], boxes[1]);
     within("staleness", "content").replaceChildren(pair, boxes[2], ...(missing ? [caption(note)] : []));
-    const mean = addChart(boxes[0], "Mean staleness over rounds", { x: "round", y: "mean staleness" });
-    const largest = addChart(boxes[1], "Largest staleness over rounds", { x: "round", y: "largest staleness" });
+    const mean = addChart(boxes[0], "Mean staleness over rounds", {
+      x: "round", y: "mean staleness", file: "mean-staleness",
+    });
+    const largest = addChart(boxes[1], "Largest staleness over rounds", {
+      x: "round", y: "largest staleness", file: "largest-staleness",
+    });
     const distribution = addChart(boxes[2], "Share of clients and rounds by staleness", {
-      x: "staleness", y: "share with at least this staleness", formatY: percent,
+      x: "staleness", y: "share with at least this staleness", formatY: percent, file: "staleness-distribution",
     });
     const draw = () => drawStaleness(runs.filter((run) => !hidden.has(run.key)), mean, largest, distribution);
     const highlight = (key) => [mean, largest, distribution].forEach((chart) => chart.highlight(key));
@@ -68,6 +72,7 @@ function participation() {
     const chart = new LineChart(box.lastChild, {
       label: "Participation of clients relative to an equal share", x: "share of clients",
       y: "multiple of an equal share", zero: true, fractions: true, formatX: percent, height: [220, 320],
+      file: "participation",
     });
     const draw = () => {
       const shown = runs.filter((run) => !hidden.has(run.key));

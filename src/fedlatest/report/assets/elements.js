@@ -1,7 +1,7 @@
 "use strict";
 // Parts that all charts use: elements, number formats, legends and controls.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
+let DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = document.querySelector("svg").namespaceURI;
 
 function html(name, attributes = {}, ...children) {
@@ -34,6 +34,15 @@ const whole = (value) => Math.round(value).toLocaleString("en");
 const fourDigits = (value) => value.toFixed(4);
 const shortest = (value) => Number(value.toPrecision(3));
 const percent = (value, places = null) => `${places === null ? shortest(100 * value) : (100 * value).toFixed(places)}%`;
+
+const shortened = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+/** Return mean, lowest and highest of some numbers, of which null is left out; null if there are none. */
+function overValues(values) {
+  const known = values.filter(isNumber);
+  if (!known.length) return { mean: null, low: null, high: null };
+  return { mean: known.reduce((a, b) => a + b, 0) / known.length, low: Math.min(...known), high: Math.max(...known) };
+}
 
 /** Let screen readers read a text. */
 function announce(text) {

@@ -1,8 +1,6 @@
 // A picture of clients x rounds on a canvas, with axes in SVG and a cursor that selects a cell.
 
 class HeatMap {
-  static dark = matchMedia("(prefers-color-scheme: dark)");
-
   constructor(box, label) {
     this.plot = html("div", {
       class: "plot", tabindex: "0", role: "application", "aria-roledescription": "heat map",
@@ -13,7 +11,7 @@ class HeatMap {
     box.append(this.plot, this.tip);
     this.at = null; // [row, column]
     this.addListeners();
-    HeatMap.dark.addEventListener("change", () => this.plot.isConnected && this.draw());
+    addEventListener("theme", () => this.plot.isConnected && this.draw());
     redrawOnResize(this);
   }
 

@@ -1,0 +1,74 @@
+// The section Hyperparameters: a number that summarises each run over a value in which runs differ.
+
+function parameters() {
+  let chart = null;
+  return () => {
+    const keys = DATA.keys.filter((key) => lines(runsOfPage(), key).length);
+    document.getElementById("parameters").hidden = !keys.length;
+    for (const link of document.querySelectorAll(".links a[href='#parameters']")) link.hidden = !keys.length;
+    if (!keys.length) return;
+    const isNumeric = (name) => DATA.runs.every((run) => !(name in run.values) || isNumber(run.values[name]));
+    const numValues = (name) => new Set(DATA.runs.map((run) => run.values[name])).size;
+    const [most] = [...keys].sort((a, b) => isNumeric(b) - isNumeric(a) || numValues(b) - numValues(a));
+    const key = keys.includes(STATE.key) ? STATE.key : most;
+    if (!(STATE.summary in DATA.summaries)) STATE.summary = DEFAULTS.summary;
+    const isPositive = isNumeric(key) && DATA.runs.every((run) => !(run.values[key] <= 0));
+    const change = (name) => (value) => { select({ [name]: value }); redrawSections("parameters"); };
+    within("parameters", "controls").replaceChildren(
+      list("Show", Object.entries(DATA.summaries), STATE.summary, change("summary")),
+      list("over", keys.map((name) => [name, name]), key, change("key")),
+      ...(isPositive ? [choice("Scale of the value", [["linear", "linear"], ["log", "log"]], STATE.keyscale,
+        change("keyscale"))] : []));
+    if (!chart) {
+      const box = html("div", { class: "chart" });
+      within("parameters", "content").replaceChildren(box);
+      const options = { label: "Runs over a value", markers: true, fractions: true, file: "hyperparameter" };
+      chart = new LineChart(box, options);
+    }
+    drawParameters(chart, key, isNumeric(key), isPositive && STATE.keyscale === "log");
+  };
+}
+
+/** Return all runs of the page that pass the filter. */
+function runsOfPage() {
+  const runs = DATA.runs.map((run, i) => ({ ...run, key: run.id, colour: `var(--run-${i})` }));
+  return runs.filter((run) => passesFilter(run));
+}
+
+/** Group runs that are equal in all values but that of a key; groups in which it does not vary are left out. */
+function lines(runs, key) {
+  const others = DATA.keys.filter((other) => other !== key), groups = new Map();
+  for (const run of runs) {
+    if (!(key in run.values)) continue;
+    const same = JSON.stringify(others.map((other) => run.values[other] ?? null));
+    groups.set(same, [...(groups.get(same) || []), run]);
+  }
+  const values = (group) => new Set(group.map((run) => run.values[key]));
+  const order = (a, b) => others.reduce((found, other) => found || byValue(a[0].values[other], b[0].values[other]), 0);
+  return [...groups.values()].filter((group) => values(group).size > 1).sort(order);
+}
+
+function drawParameters(chart, key, isNumeric, logX) {
+  const groups = lines(runsOfPage(), key), hidden = new Set();
+  const categories = isNumeric ? null : [...new Set(groups.flat().map((run) => String(run.values[key])))].sort(byValue);
+  const differing = DATA.keys.filter((other) => other !== key
+    && new Set(groups.map(([run]) => run.values[other])).size > 1);
+  const name = (run) => differing.filter((other) => other in run.values)
+    .map((other) => (isNumber(run.values[other]) ? `${other}=${run.values[other]}` : run.values[other])).join(", ");
+  const first = groups.map(([run], i) => ({ ...run, key: i, label: name(run) || "all runs", front: false }));
+  const items = withOverlayStyles(first, differing.includes("algorithm") ? "algorithm" : differing[0]);
+  const position = (run) => (categories ? categories.indexOf(String(run.values[key])) : run.values[key]);
+  const series = items.map((item, i) => {
+    const runs = [...groups[i]].sort((a, b) => position(a) - position(b));
+    const found = runs.map((run) => overValues(run.summary[STATE.summary]));
+    const column = (which) => found.map((one) => one[which]);
+    return { ...lineStyle(item), x: runs.map(position), y: column("mean"), low: column("low"), high: column("high") };
+  });
+  const formatX = categories ? (x) => categories[Math.round(x)] ?? "" : plain;
+  const draw = () => chart.show({
+    series: series.filter((one) => !hidden.has(one.key)), x: key, y: DATA.summaries[STATE.summary], formatX,
+    formatY: STATE.summary.endsWith("accuracy") || STATE.summary === "swing" ? fourDigits : plain, categories, logX,
+  });
+  legend(within("parameters", "legend"), items, hidden, draw, (one) => chart.highlight(one));
+  draw();
+}
