@@ -97,8 +97,8 @@ class ClientTable:
         if former is None:
             self._put(ClientRow(len(self._rows), client, weight=weight))
         else:
-            fresh = {"has_contributed": False, "weight": weight, "last_round": NEVER, "misses": 0, "backoff_until": 0}
-            self._put(former._replace(member=True, **fresh))
+            former = former._replace(member=True, has_contributed=False, weight=weight)
+            self._put(former._replace(last_round=NEVER, misses=0, backoff_until=0))
         self._last_contact[client] = now
 
     def remove(self, client: str) -> None:
