@@ -90,8 +90,8 @@ class Fleet(LocalGrid):
             self.add(ClientApp(), {"partition-id": number})
         storages: Any = (FolderStorage(folder / f"{node}") if folder else MemoryStorage() for node in self.nodes)
         self.stores = dict(zip(self.nodes, map(ClientStore, storages), strict=True))
-        self.update = np.random.default_rng(0).integers(-(2**20), 2**20, size).astype("<i4")
-        self.num_trained = 0
+        self.block = np.random.default_rng(0).integers(-(2**20), 2**20, min(size, 2**20)).astype("<i4")
+        self.size, self.num_trained = size, 0
 
     def _handle(self, node: LocalNode, message: Message) -> Message:
         number = message.metadata.dst_node_id
@@ -102,7 +102,7 @@ class Fleet(LocalGrid):
 
     def _train(self) -> LocalUpdate:
         self.num_trained += 1
-        return LocalUpdate(np.roll(self.update, self.num_trained), 300.0, {})
+        return LocalUpdate(np.resize(np.roll(self.block, self.num_trained), self.size), 300.0, {})
 
 
 class Costs(NamedTuple):

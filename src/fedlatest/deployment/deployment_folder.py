@@ -60,7 +60,11 @@ def _explaining_os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "; choose another --out" if isinstance(error, PermissionError | NotADirectoryError) else ""
+        hint = (
+            "; choose another --out"
+            if isinstance(error, PermissionError | NotADirectoryError | FileExistsError)
+            else ""
+        )
         raise RunFolderError(f"{error.filename or folder}: {error.strerror}{hint}") from error
 
 

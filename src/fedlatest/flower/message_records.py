@@ -50,7 +50,7 @@ def reply_message(reply: Reply, message: Message) -> Message:
     """Return the message that answers `message` with a reply."""
     records = RecordDict({PROTOCOL: ConfigRecord({"header": encode(reply)})})
     if reply.upload is not None:
-        records[VECTOR] = ArrayRecord({VECTOR: Array(np.ascontiguousarray(reply.upload, UPLOAD_DTYPE))})
+        records[VECTOR] = ArrayRecord({VECTOR: _flower_array(np.asarray(reply.upload, UPLOAD_DTYPE))})
     return Message(records, reply_to=message)
 
 
@@ -69,7 +69,7 @@ def read_reply(message: Message, *, size: int) -> Reply:
 
 def to_record(arrays: Arrays) -> ArrayRecord:
     """Convert named NumPy arrays to Flower's ArrayRecord."""
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+    return ArrayRecord({name: _flower_array(np.asarray(array)) for name, array in arrays.items()})
 
 
 def from_record(record: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
@@ -92,12 +92,18 @@ def _header(message: Message) -> str | None:
     return header if isinstance(header, str) else ""
 
 
+def _flower_array(array: npt.NDArray[Any]) -> Array:
+    """Return `Array(array)`, with one copy of the content in memory instead of three."""
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    data = b"".join([_numpy_header(array.dtype.str, array.shape), content])
+    return Array(str(array.dtype), array.shape, "numpy.ndarray", data)
+
+
 @cache
-def _numpy_header(size: int) -> bytes:
-    """Return the first bytes of a saved upload of this size."""
+def _numpy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Return the first bytes of a saved array of this type and shape, in C order."""
     header = io.BytesIO()
-    description = {"descr": UPLOAD_DTYPE.str, "fortran_order": False, "shape": (size,)}
-    np.lib.format.write_array_header_1_0(header, description)
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
     return header.getvalue()
 
 
@@ -110,7 +116,7 @@ def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
         raise ProtocolError("the upload is not one NumPy array")
     if len(array.data) > size * UPLOAD_DTYPE.itemsize + MAX_NUMPY_HEADER:
         raise ProtocolError(f"the upload has {len(array.data)} bytes, more than {size} numbers take")
-    header = _numpy_header(size)
+    header = _numpy_header(UPLOAD_DTYPE.str, (size,))
     if len(array.data) == len(header) + size * UPLOAD_DTYPE.itemsize and array.data.startswith(header):
         return np.frombuffer(array.data, UPLOAD_DTYPE, offset=len(header))  # without a copy
     try:
