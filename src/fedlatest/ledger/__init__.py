@@ -12,8 +12,10 @@ from fedlatest.ledger.client import LocalUpdate, fixed_point_update, handle_inst
 from fedlatest.ledger.client_store import ClientStore, DurableStorage, FolderStorage, load_or_create_client_id
 from fedlatest.ledger.client_table import ClientRow
 from fedlatest.ledger.job_config import JobConfig, Layout
-from fedlatest.ledger.ledger import Ledger, Limits, RoundSums, Verdict
+from fedlatest.ledger.ledger import Ledger, Verdict
+from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
+from fedlatest.ledger.round_sums import RoundSums
 
 __all__ = [
     "ClientRow",

@@ -23,17 +23,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import ConfigError, LedgerError, ProtocolError
+from fedlatest.errors import LedgerError, ProtocolError
 from fedlatest.ledger.checks import (
-    MAX_WEIGHT,
-    MIN_WEIGHT,
     check_hello,
     check_job,
     check_ticket,
@@ -44,43 +41,18 @@ from fedlatest.ledger.checks import (
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, create_job, read_job
-from fedlatest.ledger.fixed_point import SUM_DTYPE, FixedPoint, FixedPointSum, from_fixed_point
+from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
+from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
+from fedlatest.ledger.round_sums import RoundSums, add_upload
 
 Outcome = Literal["accepted", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
 
 MAX_EPOCHS_AHEAD = 10_000  # a client that reports an epoch further ahead is not believed
 MAX_TICKETS_AHEAD = 1_000_000  # likewise for ticket numbers
 ROUNDS_WITHOUT_CONTACT = 3  # after which a client that has never contributed is forgotten
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the server accepts from clients. They may change while the job exists.
-
-    Args:
-        max_weight: largest weight (number of samples) of a client.
-        max_clients: largest number of clients that may ever join the job.
-        max_loss_backoff: a client that reports lost data again and again is not selected, and its reports are ignored,
-            for 2, 8, 32, ... rounds, at most this number.
-
-    Raises:
-        ConfigError: a limit is out of range.
-    """
-
-    max_weight: float = MAX_WEIGHT
-    max_clients: int = 100_000
-    max_loss_backoff: int = 512
-
-    def __post_init__(self) -> None:
-        if not MIN_WEIGHT <= self.max_weight <= MAX_WEIGHT:
-            raise ConfigError(f"max_weight={self.max_weight}: must be between {MIN_WEIGHT:g} and 2^30")
-        if self.max_clients < 1:
-            raise ConfigError(f"max_clients={self.max_clients}: must be at least 1")
-        if self.max_loss_backoff < 0:
-            raise ConfigError(f"max_loss_backoff={self.max_loss_backoff}: must be at least 0")
 
 
 class Verdict(NamedTuple):
@@ -94,63 +66,6 @@ class Verdict(NamedTuple):
 
     outcome: Outcome
     why: str = ""
-
-
-@dataclass(frozen=True)
-class RoundSums:
-    """The sums of the open round, in fixed-point numbers.
-
-    Args:
-        old_total: sum of the clients' latest updates before the round; None for an algorithm without remembered state.
-        delta_or_none: change of the sum in this round, or None if it is zero.
-        untrained_delta: the part of the change from clients that left or sent their update again. None if it is zero.
-        size: the length of the sums.
-        num: number of clients that trained.
-        weight: total weight of the clients that trained.
-        num_clients: clients that have contributed, including this round.
-        total_weight: their total weight.
-    """
-
-    old_total: FixedPointSum | None
-    delta_or_none: FixedPointSum | None
-    untrained_delta: FixedPointSum | None
-    size: int
-    num: int
-    weight: float
-    num_clients: int
-    total_weight: float
-
-    @property
-    def delta(self) -> FixedPointSum:
-        """The change of the sum in this round; without remembered state, the sum of the uploads."""
-        return self._or_zero(self.delta_or_none)
-
-    @property
-    def total(self) -> FixedPointSum:
-        """The sum of the clients' latest updates after the round; zero for an algorithm without remembered state."""
-        if self.old_total is None:
-            return self._or_zero(None)
-        return self.old_total if self.delta_or_none is None else self.old_total + self.delta_or_none
-
-    @property
-    def trained_delta(self) -> FixedPointSum:
-        """The part of `delta` that comes from clients that trained, not from those that left."""
-        return self.delta if self.untrained_delta is None else self.delta - self.untrained_delta
-
-    def total_in(self, unit: float) -> npt.NDArray[np.float32]:
-        """Return `total * unit` in single precision."""
-        if self.old_total is None:
-            return np.zeros(self.size, np.float32)
-        return from_fixed_point(self.old_total, unit, plus=self.delta_or_none)
-
-    def trained_delta_in(self, unit: float) -> npt.NDArray[np.float32]:
-        """Return `trained_delta * unit` in single precision."""
-        if self.delta_or_none is None:
-            return np.zeros(self.size, np.float32)
-        return from_fixed_point(self.delta_or_none, unit, minus=self.untrained_delta)
-
-    def _or_zero(self, numbers: FixedPointSum | None) -> FixedPointSum:
-        return np.zeros(self.size, SUM_DTYPE) if numbers is None else numbers
 
 
 class Ledger:
@@ -468,9 +383,9 @@ class Ledger:
         """Add an upload to the open round."""
         assert reply.upload is not None
         stored = self._stored_update(client) if self.config.memory == "server" else None
-        self._delta = _added(self._delta, reply.upload, stored)
+        self._delta = add_upload(self._delta, reply.upload, stored)
         if not reply.trained:
-            self._untrained_delta = _added(self._untrained_delta, reply.upload, stored)
+            self._untrained_delta = add_upload(self._untrained_delta, reply.upload, stored)
         if self.config.memory != "server":
             reply = replace(reply, upload=None)  # its content is in the sum now; release the memory
         self._accepted[reply.client] = reply
@@ -612,16 +527,6 @@ def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None
             raise LedgerError(
                 f"the job was created with the {name} {stored}, the given one is {given}: use another job folder"
             )
-
-
-def _added(delta: FixedPointSum | None, upload: FixedPoint, stored: FixedPoint | None) -> FixedPointSum:
-    """Add an upload to a sum in place, and subtract the update that it replaces."""
-    if delta is None:
-        delta = np.zeros(upload.shape, SUM_DTYPE)
-    add_in_place(delta, upload)
-    if stored is not None:
-        add_in_place(delta, stored, sign=-1)
-    return delta
 
 
 def _owner(client: ClientRow) -> str:
