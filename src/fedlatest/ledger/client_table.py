@@ -125,8 +125,9 @@ class ClientTable:
         self._put(row._replace(member=False, applied=None, digest="", issued=issued))
 
     def set_name(self, client: str, name: str) -> None:
-        """Record the name of a client for people."""
-        self._change(client, name=name)
+        """Record the name of a client for people; the row is written only if the name is new."""
+        if name != self._rows[client].name:
+            self._change(client, name=name)
 
     def set_issued(self, client: str, ticket: Ticket) -> None:
         """Record the ticket that is issued to a client."""

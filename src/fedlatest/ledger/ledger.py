@@ -192,7 +192,7 @@ class Ledger:
             if known is None:
                 self.table.add(reply.client, reply.weight, self.uptime)
             self.table.set_last_contact([reply.client], self.uptime)
-            if name and name != self.table.get_former(reply.client).name:  # type: ignore[union-attr]
+            if name:
                 self.table.set_name(reply.client, name)
             inconsistency = self._handle_inconsistency(reply, known)
         return inconsistency or Verdict("joined" if known is None else "hello")
