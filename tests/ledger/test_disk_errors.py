@@ -200,7 +200,7 @@ def test_database_without_a_job_but_with_a_past_is_refused(tmp_path: Path) -> No
         check_not_lost(path)
 
 
-def test_many_processes_with_one_state_folder(tmp_path: Path) -> None:
+def test_many_threads_with_one_state_folder(tmp_path: Path) -> None:
     """8 threads answer 3000 instructions on one folder at the same time: all give a reply, nothing is raised."""
     num_threads = 8
     identity = ("a" * 32, Epoch(1, "e"), "config", "layout", "me")

@@ -157,9 +157,7 @@ class OutstandingMessages:
         outgoing = []
         for message, content in messages:
             kind = MessageType.EVALUATE if message.kind == "evaluate" else MessageType.TRAIN
-            outgoing.append(
-                Message(content, message.node, kind, ttl=self.message_ttl, group_id=str(message.round))
-            )  # fmt: skip
+            outgoing.append(Message(content, message.node, kind, ttl=self.message_ttl, group_id=str(message.round)))
         with self._calling_flower("accept a message"):
             identifiers: list[str | None] = list(self.grid.push_messages(outgoing))
         if len(identifiers) == len(messages):

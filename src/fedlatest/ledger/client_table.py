@@ -14,9 +14,8 @@ MAX_BACKOFF = 8  # rounds
 
 
 _COLUMNS = (
-    *("number", "client", "name", "member", "contributed", "weight", "seen"),
-    *("last_round", "misses", "losses", "rest_until"),
-    *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
+    *("number", "client", "name", "member", "contributed", "weight", "last_round", "misses", "losses", "rest_until"),
+    *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "seen"),
 )
 _UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
     f"INSERT INTO clients ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' for _ in _COLUMNS)}) "
@@ -59,11 +58,7 @@ class ClientTable:
 
     def reload(self) -> None:
         """Read the clients from the database."""
-        columns = (
-            "number, client, name, member, contributed, weight, last_round, misses, losses, rest_until, "
-            "issued, issued_nonce, applied, applied_nonce, digest, seen"
-        )
-        rows = self._database.rows(f"SELECT {columns} FROM clients ORDER BY number")
+        rows = self._database.rows(f"SELECT {', '.join(_COLUMNS)} FROM clients ORDER BY number")
         last_round = self._database.rows("SELECT uptime, reachable FROM rounds ORDER BY round DESC LIMIT 1")
         self._rows: dict[str, ClientRow] = {}
         self._last_contact: dict[str, float] = {}
@@ -199,10 +194,9 @@ class ClientTable:
 
     def _values(self, row: ClientRow) -> tuple[Any, ...]:
         issued, applied = row.issued or (None, None), row.applied or (None, None)
-        seen = self._last_contact[row.id]
         counts = (row.last_round, row.misses, row.losses, row.backoff_until)
         identity = (row.number, row.id, row.name, row.member, row.has_contributed)
-        return (*identity, row.weight, seen, *counts, *issued, *applied, row.digest)
+        return (*identity, row.weight, *counts, *issued, *applied, row.digest, self._last_contact[row.id])
 
     def _change(self, client: str, **values: Any) -> None:
         self._put(self._rows[client]._replace(**values))
