@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -78,12 +79,12 @@ class LoggerGroup:
     def log(self, rows: Sequence[Row]) -> None:
         """Log an evaluation."""
         for logger in list(self._active):
-            self._attempt(logger, lambda logger=logger: logger.log(rows))  # type: ignore[misc]
+            self._attempt(logger, partial(logger.log, rows))
 
     def finish(self, status: Status) -> None:
         """End the logs that were started."""
         for logger in list(self._active):
-            self._attempt(logger, lambda logger=logger: logger.finish(status))  # type: ignore[misc]
+            self._attempt(logger, partial(logger.finish, status))
         self._active = []
 
     def _attempt(self, logger: RunLogger, call: Callable[[], None]) -> None:
