@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from flwr.app import ArrayRecord, MetricRecord
 
-from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
+from fedlatest.deployment.fault_injection import Fault, FaultInjector, plan_faults
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.scaffold import write_app
 from fedlatest.deployment.supervise import supervise
@@ -51,12 +51,15 @@ def deploy(
     nodes: int = NODES,
     tls: bool = True,
     deadline: float = 30.0,  # on a machine with other work, replies have taken more than 12 s
+    plan: tuple[Fault, ...] | None = None,
     **numbers: int,
 ) -> Outcome:
-    """Run the job with the given numbers of faults of each kind, and audit it."""
+    """Run the job with a plan of faults, or with the given numbers of faults of each kind, and audit it."""
     write_app(folder / "app")
     federation = LocalFederation(folder, app=folder / "app", num_nodes=nodes, tls=tls)
-    faults = FaultInjector(plan_faults(federation.names, rounds=rounds, seed=seed, pause=deadline + 3, **numbers))
+    if plan is None:
+        plan = plan_faults(federation.names, rounds=rounds, seed=seed, pause=deadline + 3, **numbers)
+    faults = FaultInjector(plan)
     config = {
         **TRAINING, "rounds": rounds, "cohort-size": min(COHORT, nodes), "deadline": deadline, "min-clients": nodes,
     }  # fmt: skip
@@ -120,7 +123,9 @@ def test_a_job_finishes_although_its_server_app_is_killed(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("mark")
 def test_a_job_finishes_although_a_node_is_paused_for_longer_than_a_round(tmp_path: Path) -> None:
     """Rounds go on without the paused node; its late reply is accepted or refused, and the sum stays exact."""
-    found = deploy(tmp_path, rounds=6, nodes=2, tls=False, deadline=12.0, node_pauses=1, seed=0)
+    # At once after the start of the round: a node starts its ClientApp first, so it cannot have replied yet.
+    pause = Fault(round=1, after=0.0, target="node1", down=16.0, kind="pause")
+    found = deploy(tmp_path, rounds=6, nodes=2, tls=False, deadline=12.0, plan=(pause,), seed=0)
     check(found, rounds=6, faults=1, at_least=1, nodes=2)
     assert found.num_runs == 1
     assert [event for event in found.events if event["event"] == "merged" and event["unanswered"]]
