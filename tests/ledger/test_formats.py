@@ -58,7 +58,8 @@ def test_header_of_a_reply() -> None:
     header = (
         f'{{"say": "upload", "job": "{JOB}", "epoch": [1, "e"], "config": "config", "layout": "layout", '
         '"client": "me", "round": 7, "ticket": [3, "c"], "base": [2, "b"], "held": [[2, "b"], [3, "c"]], "seen": 3, '
-        '"trained": true, "weight": 2.0, "checksum": "s", "value": "d", "why": "", "metrics": {"loss": 0.5}}'
+        '"trained": true, "weight": 2.0, "checksum": "s", "value": "d", "why": "", "metrics": {"loss": 0.5}, '
+        '"public_key": "", "session": 0}'
     )
     assert encode(message) == header
     assert decode_reply(header).__dict__ == message.__dict__
@@ -108,11 +109,11 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
     }
     assert columns == {
         "job": ["id", "schema", "config", "layout", "created"],
-        "state": ["round", "boot", "epoch", "token", "uptime"],
+        "state": ["round", "boot", "epoch", "token", "uptime", "session", "weight"],
         "clients": [
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),
-            *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
+            *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key"),
         ],
         "expelled": ["client"],
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],

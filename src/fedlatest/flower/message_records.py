@@ -33,7 +33,7 @@ def instruction_records(
         model: The model, if the client is asked to train.
         config: Values for the user's training function.
     """
-    records = RecordDict({PROTOCOL: ConfigRecord({"header": encode(instruction)})})
+    records = RecordDict({PROTOCOL: _protocol_record(instruction)})
     if model is not None:
         records[MODEL] = model
     records[CONFIG] = config if config is not None else ConfigRecord()
@@ -43,19 +43,24 @@ def instruction_records(
 def read_instruction(message: Message) -> Instruction | None:
     """Return the instruction in a message, or None if the message does not come from fedlatest."""
     header = _header(message)
-    return None if header is None else decode_instruction(header)
+    return None if header is None else decode_instruction(header, _payload(message))
 
 
 def reply_message(reply: Reply, message: Message) -> Message:
     """Return the message that answers `message` with a reply."""
-    records = RecordDict({PROTOCOL: ConfigRecord({"header": encode(reply)})})
+    records = RecordDict({PROTOCOL: _protocol_record(reply)})
     if reply.upload is not None:
-        records[VECTOR] = ArrayRecord({VECTOR: _flower_array(np.asarray(reply.upload, UPLOAD_DTYPE))})
+        records[VECTOR] = ArrayRecord({VECTOR: _flower_array(np.asarray(reply.upload))})
     return Message(records, reply_to=message)
 
 
-def read_reply(message: Message, *, size: int) -> Reply:
+def read_reply(message: Message, *, size: int, dtype: np.dtype[Any] = UPLOAD_DTYPE) -> Reply:
     """Return the reply in a message.
+
+    Args:
+        message: The message.
+        size: The number of numbers in an upload.
+        dtype: Their type.
 
     Raises:
         ProtocolError: The message is not a valid reply, or its upload is longer than `size` numbers; a longer one
@@ -64,7 +69,7 @@ def read_reply(message: Message, *, size: int) -> Reply:
     header = _header(message)
     if header is None:
         raise ProtocolError("the reply does not come from fedlatest: is the client app wrapped with fedlatest.flower?")
-    return decode_reply(header, _vector(message, size))
+    return decode_reply(header, _vector(message, size, dtype), _payload(message))
 
 
 def to_record(arrays: Arrays) -> ArrayRecord:
@@ -82,6 +87,18 @@ def metrics_of(message: Message) -> dict[str, float]:
     records = [record for record in message.content.values() if isinstance(record, MetricRecord)]
     found = dict(records[0]) if records else {}
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _protocol_record(message: Instruction | Reply) -> ConfigRecord:
+    payload = {"payload": message.payload} if message.payload else {}
+    return ConfigRecord({"header": encode(message), **payload})
+
+
+def _payload(message: Message) -> bytes:
+    payload = message.content[PROTOCOL].get("payload", b"")
+    if not isinstance(payload, bytes):
+        raise ProtocolError("the payload of the message is not of type bytes")
+    return payload
 
 
 def _header(message: Message) -> str | None:
@@ -107,18 +124,18 @@ def _numpy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     return header.getvalue()
 
 
-def _vector(message: Message, size: int) -> npt.NDArray[Any] | None:
+def _vector(message: Message, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
     record = message.content.get(VECTOR)
     if record is None:
         return None
     array = record.get(VECTOR) if isinstance(record, ArrayRecord) else None
     if array is None or len(record) != 1 or array.stype != "numpy.ndarray":
         raise ProtocolError("the upload is not one NumPy array")
-    if len(array.data) > size * UPLOAD_DTYPE.itemsize + MAX_NUMPY_HEADER:
+    if len(array.data) > size * dtype.itemsize + MAX_NUMPY_HEADER:
         raise ProtocolError(f"the upload has {len(array.data)} bytes, more than {size} numbers take")
-    header = _numpy_header(UPLOAD_DTYPE.str, (size,))
-    if len(array.data) == len(header) + size * UPLOAD_DTYPE.itemsize and array.data.startswith(header):
-        return np.frombuffer(array.data, UPLOAD_DTYPE, offset=len(header))  # without a copy
+    header = _numpy_header(dtype.str, (size,))
+    if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
+        return np.frombuffer(array.data, dtype, offset=len(header))  # without a copy
     try:
         return array.numpy()
     except Exception as error:  # NumPy may raise anything on forged bytes, also MemoryError

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -24,7 +24,7 @@ MAX_PUSHED = 64  # messages per request to Flower
 class OutstandingMessage(NamedTuple):
     """A message that was sent to a node and has not been answered."""
 
-    kind: Literal["hello", "train", "rebase", "evaluate"]
+    kind: Literal["hello", "train", "rebase", "evaluate", "unmask"]
     node: int
     client: str  # empty for a "hello" to a node without a registered key
     round: int
@@ -94,12 +94,12 @@ class OutstandingMessages:
         """Return the clients that have an outstanding message."""
         return {message.client for message in self.outstanding.values() if message.client}
 
-    def awaited(self, round: int) -> list[OutstandingMessage]:
+    def awaited(self, round: int, kinds: Collection[str] = ("train", "rebase")) -> list[OutstandingMessage]:
         """Return the outstanding messages of a round, without those to nodes that are offline."""
         return [
             message
             for message in self.outstanding.values()
-            if message.round == round and message.kind in ("train", "rebase") and message.node in self.online
+            if message.round == round and message.kind in kinds and message.node in self.online
         ]
 
     def identify(self, node: int, client: str) -> None:

@@ -5,13 +5,15 @@ A round:
 2. let the algorithm select the cohort, issue a ticket to each of its clients, and send them the model;
 3. collect replies until all have answered or the deadline has passed;
 4. merge, and commit the round to the ledger.
+
+In a secure job, `fedlatest.flower.secure_cohort` does steps 2 and 3.
 """
 
 import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,12 +35,13 @@ from fedlatest.flower.message_records import (
 )
 from fedlatest.flower.outstanding_messages import KEY_PREFIX, OutstandingMessage, OutstandingMessages
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome, mean_metrics
+from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
 from fedlatest.flower.server_algorithm import merge, model_of, select
-from fedlatest.ledger import Ledger, Verdict
+from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
 from fedlatest.ledger.messages import LEAVING
+from fedlatest.ledger.secure_settings import MASKED_DTYPE, NUM_EXTRA
 
 log = logging.getLogger("flwr")
-LAST_ASK = 0.75  # share of the deadline after which no client is asked: it could not reply in time
 MISSES_TO_WAIT = 2  # rounds are not kept open for a client that has not replied so many times in a row
 
 
@@ -105,7 +108,8 @@ class RoundLoop:
         self.arrays = ledger.arrays()
         self.outcome = RoundOutcome()  # of the open round
         self._cannot_rebase: set[str] = set()
-        self._leaving: set[str] = set()
+        self.leaving: set[str] = set()
+        self._secure_cohort = SecureCohort(self)
 
     @property
     def model(self) -> dict[str, npt.NDArray[Any]]:
@@ -116,8 +120,8 @@ class RoundLoop:
         """Wait until `num_clients` clients are available; log a warning if they are not before the timeout."""
         end = self.clock() + timeout
         while True:
-            self._poll_nodes()
-            found = len(self._available_clients())
+            self.poll_nodes()
+            found = len(self.available_clients())
             if found >= num_clients:
                 return
             if self.clock() >= end:
@@ -132,24 +136,31 @@ class RoundLoop:
         """Run one round and commit it to the ledger."""
         if not self.outcome.has_upload:  # a late upload may be waiting for this round
             self._remove_expelled()
-        outcome, began, round = self.outcome, self.clock(), self.ledger.round
-        self.events.write("round", round=round, job=self.ledger.job)
+        outcome, began = self.outcome, self.clock()
+        self.events.write("round", round=self.ledger.round, job=self.ledger.job)
         record = to_record(self.model)
-        while True:
-            self._poll_nodes()
-            if self.clock() - began < LAST_ASK * self.timeouts.deadline:
-                with self._measuring_own_time():
-                    self._fill_cohort(record)
-            # If all clients that were asked failed or declined, the round waits for others until its deadline.
-            complete = outcome.has_upload and not any(map(self._waits_for, self.messages.awaited(round)))
-            if complete or self.clock() - began >= self.timeouts.deadline:
-                break
-            self.sleep(self.timeouts.poll)
+        if self.ledger.secure is None:
+            self._collect_uploads(record, began)
+        else:
+            self._secure_cohort.run(record, began)
         del record
         self._close_round(began)
         self._expire_clients()
         self._remove_expelled()
         return outcome
+
+    def _collect_uploads(self, record: ArrayRecord, began: float) -> None:
+        outcome, round = self.outcome, self.ledger.round
+        while True:
+            self.poll_nodes()
+            if self.clock() - began < LAST_ASK * self.timeouts.deadline:
+                with self.measuring_own_time():
+                    self._fill_cohort(record)
+            # If all clients that were asked failed or declined, the round waits for others until its deadline.
+            complete = outcome.has_upload and not any(map(self.waits_for, self.messages.awaited(round)))
+            if complete or self.clock() - began >= self.timeouts.deadline:
+                return
+            self.sleep(self.timeouts.poll)
 
     def evaluate(self, config: ConfigRecord | None = None) -> dict[str, float]:
         """Evaluate the model on the available clients that are not busy.
@@ -179,9 +190,9 @@ class RoundLoop:
 
     # Step 1: available clients
 
-    def _poll_nodes(self) -> None:
+    def poll_nodes(self) -> None:
         """Update which nodes are online, send a "hello" to new ones, and handle the replies that have arrived."""
-        with self._measuring_own_time():
+        with self.measuring_own_time():
             now, round = self.clock(), self.ledger.round
             self.messages.send(
                 [
@@ -198,20 +209,21 @@ class RoundLoop:
                     while replies:  # each is released before the next one is handled, because it may be large
                         self._handle_reply(*replies.pop())
         for message in self.messages.drop_expired():
-            name = self._display_name(message.client) or f"node {message.node}"
+            name = self.display_name(message.client) or f"node {message.node}"
             log.info("fedlatest: %s did not reply in time", name)
 
-    def _display_name(self, client: str) -> str:
+    def display_name(self, client: str) -> str:
         """Return the name of a client for people: that of its registered key, or its id."""
         row = self.ledger.table.get_former(client)
         return (row.name if row is not None else "") or self.messages.display_name(client)
 
-    def _waits_for(self, message: OutstandingMessage) -> bool:
+    def waits_for(self, message: OutstandingMessage) -> bool:
         """Whether the round is kept open for the reply to a message."""
         client = self.ledger.table.get(message.client)
         return client is None or client.misses < MISSES_TO_WAIT
 
-    def _available_clients(self) -> set[str]:
+    def available_clients(self) -> set[str]:
+        """Return the clients of the job whose nodes are online."""
         available = self.messages.available()
         return {client.id for client in self.ledger.clients() if client.id in available}
 
@@ -220,14 +232,14 @@ class RoundLoop:
     def _fill_cohort(self, model: ArrayRecord) -> None:
         """Ask clients to train until the cohort is full, and others to send their stored update again."""
         outcome = self.outcome
-        available = self._available_clients() - self.messages.busy() - outcome.not_to_ask
+        available = self.available_clients() - self.messages.busy() - outcome.not_to_ask
         training = [message for message in self.messages.awaited(self.ledger.round) if message.kind == "train"]
         room = self.cohort_size - len(training) - len(outcome.accepted)
         cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
         if cohort:
             self._send_instructions("train", cohort, model)
             outcome.asked += cohort
-            names = [self._display_name(client) for client in cohort]
+            names = [self.display_name(client) for client in cohort]
             self.events.write("asked", round=self.ledger.round, clients=names)
         rebasing = self._clients_to_rebase(available - {*cohort, *outcome.rebase_asked})
         if rebasing:
@@ -236,7 +248,7 @@ class RoundLoop:
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
-        leaving = clients & self._leaving
+        leaving = clients & self.leaving
         round = self.ledger.round
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
@@ -249,6 +261,21 @@ class RoundLoop:
         self, ask: Literal["train", "rebase"], clients: list[str], model: ArrayRecord | None
     ) -> None:
         """Issue tickets durably, then send the instructions."""
+        self.send(ask, self.ledger.issue(clients, ask), model)
+
+    def send(
+        self,
+        ask: Literal["train", "rebase", "unmask"],
+        instructions: Mapping[str, Instruction],
+        model: ArrayRecord | None = None,
+    ) -> None:
+        """Send instructions to available clients.
+
+        Args:
+            ask: The kind of the instructions.
+            instructions: The instructions by client; their tickets are durable.
+            model: The model, if the clients are asked to train.
+        """
         nodes, round, now = self.messages.available(), self.ledger.round, self.clock()
         config = ConfigRecord(dict(self.train_config or {}))
         config[ROUND] = round + 1  # Flower counts rounds from 1
@@ -258,11 +285,11 @@ class RoundLoop:
                     OutstandingMessage(ask, nodes[client], client, round, now),
                     instruction_records(instruction, model=model, config=config),
                 )
-                for client, instruction in self.ledger.issue(clients, ask).items()
+                for client, instruction in instructions.items()
             ]
         )
         for message in rejected:
-            log.warning("fedlatest: Flower rejected a message to %s", self._display_name(message.client))
+            log.warning("fedlatest: Flower rejected a message to %s", self.display_name(message.client))
 
     # Step 3: replies
 
@@ -275,9 +302,11 @@ class RoundLoop:
             self._count_rebase(message.client, verdict)
         elif message.kind == "train":
             self._count_training(message, verdict)
-        if verdict.outcome not in ("accepted", "hello", "declined"):
+        elif message.kind == "unmask" and verdict.outcome != "unmasked":
+            self._secure_cohort.count_failure(message.client)
+        if verdict.outcome not in ("accepted", "collected", "unmasked", "hello", "declined"):
             client = self.messages.clients.get(message.node, message.client)
-            name = self._display_name(client) or f"node {message.node}"
+            name = self.display_name(client) or f"node {message.node}"
             self.events.write(verdict.outcome, round=self.ledger.round, client=name, why=verdict.why)
         if message.kind == "hello" and verdict.outcome in ("refused", "failed"):
             self._forget_stranger(message.node)  # and try again later: the reason may no longer apply
@@ -289,7 +318,7 @@ class RoundLoop:
                 return Verdict("failed", f"no answer to a hello: {reply.error.reason}")
             return Verdict("failed", f"{reply.error.reason} (code {reply.error.code})")
         try:
-            decoded = read_reply(reply, size=self.ledger.layout.size)
+            decoded = self._decode(reply)
         except ProtocolError as error:
             return Verdict("refused", str(error))
         if decoded.client != message.client and (message.client or decoded.client.startswith(KEY_PREFIX)):
@@ -301,14 +330,22 @@ class RoundLoop:
             self.messages.identify(message.node, decoded.client)
             name = self.messages.display_names.get(decoded.client, "")
             verdict = self.ledger.handle_hello(decoded, name=name)
-            self._leaving.discard(decoded.client)
+            self.leaving.discard(decoded.client)
             if verdict.outcome == "hello" and decoded.why == LEAVING:
-                self._leaving.add(decoded.client)  # ask for its goodbye in this round
+                self.leaving.add(decoded.client)  # ask for its goodbye in this round
             return verdict
+        if message.kind == "unmask":
+            return self.ledger.handle_shares(decoded)
         verdict = self.ledger.handle_reply(decoded)
         if verdict.outcome == "accepted" and decoded.trained:
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
+
+    def _decode(self, reply: Message) -> Reply:
+        size = self.ledger.layout.size
+        if self.ledger.secure is None:
+            return read_reply(reply, size=size)
+        return read_reply(reply, size=size + NUM_EXTRA, dtype=MASKED_DTYPE)
 
     def _forget_stranger(self, node: int) -> None:
         """Send no hello to a node for one deadline and a new one then, unless it is a client of the job."""
@@ -321,6 +358,7 @@ class RoundLoop:
         outcome = self.outcome
         lists = {
             "accepted": outcome.accepted,
+            "collected": outcome.collected,
             "left": outcome.left,
             "declined": outcome.declined,
             "refused": outcome.refused,
@@ -341,19 +379,19 @@ class RoundLoop:
 
     def _close_round(self, began: float) -> None:
         outcome, round, epoch = self.outcome, self.ledger.round, self.ledger.epoch
-        online = self._available_clients() - {*outcome.missed, *outcome.left}
+        online = self.available_clients() - {*outcome.missed, *outcome.left}
         resting = {client.id for client in self.ledger.clients() if client.backoff_until > round}
         # A resting client was not asked, so it is not known whether it could have taken part.
         available = online - {*outcome.declined, *resting}
         why = self.ledger.needs_resync
-        with self._measuring_own_time():
+        with self.measuring_own_time():
             self.arrays = merge(self.algorithm, self.ledger, self.arrays, outcome.accepted)
             forgotten = self.ledger.close_round(
                 self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined
             )
         for client in forgotten:
             self.messages.forget(client)  # it is sent a hello when it returns
-        self._leaving -= set(outcome.left)
+        self.leaving -= set(outcome.left)
         outcome.num_available = len({*available, *outcome.accepted, *outcome.rebased, *outcome.left})
         self.outcome = RoundOutcome()
         self._log_merged(outcome, round, available, self.clock() - began)
@@ -375,11 +413,11 @@ class RoundLoop:
     def _log_removed(self, clients: Iterable[str], event: str, why: str) -> None:
         for client in clients:
             self.messages.forget(client)
-            self.events.write(event, client=self._display_name(client), why=why)
+            self.events.write(event, client=self.display_name(client), why=why)
 
     def _log_merged(self, outcome: RoundOutcome, round: int, available: set[str], seconds: float) -> None:
         def names(clients: Iterable[str]) -> list[str]:
-            return sorted(map(self._display_name, clients))
+            return sorted(map(self.display_name, clients))
 
         self.events.write(
             "merged",
@@ -404,7 +442,7 @@ class RoundLoop:
             self.events.write("resync", round=round, epoch=number, why=why)
 
     @contextmanager
-    def _measuring_own_time(self) -> Iterator[None]:
+    def measuring_own_time(self) -> Iterator[None]:
         """Add the time spent in this block to the outcome, without the time spent in Flower."""
         began, flower, outcome = self.clock(), self.messages.flower_seconds, self.outcome
         yield

@@ -12,7 +12,10 @@ from fedlatest.ledger.event_log import append_lines, event_line
 
 Measurement = tuple[float, Mapping[str, float]]  # weight of a client, its metrics
 MAX_TEXT = 300  # characters; some texts come from clients
-IMPORTANT = {"refused", "lost", "restored", "resync", "expired", "expelled", "failed", "left", "joined", "stopped"}
+IMPORTANT = {
+    *("refused", "lost", "restored", "resync", "expired", "expelled", "failed", "left", "joined", "stopped"),
+    "session_failed",
+}
 log = logging.getLogger("flwr")
 
 
@@ -25,6 +28,7 @@ class RoundOutcome:
 
     asked: list[str] = field(default_factory=list)  # asked to train
     rebase_asked: list[str] = field(default_factory=list)  # asked to send their stored update again
+    collected: list[str] = field(default_factory=list)  # sent a masked upload, which counts if its sum is unmasked
     accepted: list[str] = field(default_factory=list)  # trained, and the upload was accepted
     rebased: list[str] = field(default_factory=list)  # sent their stored update again
     left: list[str] = field(default_factory=list)  # left the job
@@ -52,7 +56,7 @@ class RoundOutcome:
     @property
     def missed(self) -> list[str]:
         """Clients that were asked to train and neither did so nor declined nor left."""
-        done = {*self.accepted, *self.left, *self.declined}
+        done = {*self.accepted, *self.collected, *self.left, *self.declined}
         return [client for client in self.asked if client not in done]
 
     @property

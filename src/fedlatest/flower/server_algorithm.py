@@ -19,6 +19,7 @@ from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.ledger import ClientRow
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
+from fedlatest.ledger.secure_settings import SecureAggregation
 from fedlatest.trees import named_leaves
 
 PART = "update"
@@ -33,6 +34,7 @@ def job_config(
     unit: float | None = None,
     clip_norm: float | None = None,
     seed: int = 0,
+    secure: SecureAggregation | None = None,
 ) -> JobConfig:
     """Return the configuration of a job that runs an algorithm.
 
@@ -42,6 +44,7 @@ def job_config(
         unit: The grid that updates are rounded to.
         clip_norm: The largest norm of an update.
         seed: The seed of the job.
+        secure: How uploads are masked; None if they are not.
 
     Raises:
         ConfigError: If the algorithm cannot be deployed or a value is out of range.
@@ -62,6 +65,7 @@ def job_config(
         clip_norm=clip_norm,
         seed=seed,
         weighs=upload.weighted,
+        secure=None if secure is None else secure.as_dict(),
     )
 
 

@@ -22,6 +22,7 @@ from fedlatest.ledger import Ledger, Limits
 from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.job_config import Layout
 from fedlatest.ledger.job_folder import EVENTS, LEDGER, check_not_lost
+from fedlatest.ledger.secure_settings import MASKED_DTYPE, SecureAggregation
 
 log = logging.getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -41,6 +42,8 @@ class FedLaAvg(Strategy):
             server, which then needs no new epoch when a client loses its disk.
         clip_norm: Largest allowed norm of an update; unbounded by default.
         limits: What the server accepts from clients: largest weight, largest number of clients.
+        secure: Mask the uploads, so that the server learns only their sum over a cohort (docs/privacy.md). True stands
+            for `SecureAggregation(min_cohort=max(3, half of cohort_size))`.
         registered_only: Accept only nodes whose key is registered (`flwr supernode register`).
         unit: Step of the fixed-point grid to which updates are rounded.
         seed: Seed of the algorithm.
@@ -63,6 +66,7 @@ class FedLaAvg(Strategy):
         memory: str | None = None,
         clip_norm: float | None = None,
         limits: Limits | None = None,
+        secure: SecureAggregation | bool = False,
         registered_only: bool = False,
         unit: float | None = None,
         seed: int = 0,
@@ -77,7 +81,15 @@ class FedLaAvg(Strategy):
             if value < minimum[name]:
                 raise ConfigError(f"{name}={value}: must be at least {minimum[name]}")
         self.algorithm = algorithm or fedlaavg(weighting="update", empty_round="hold")
-        self.config = job_config(self.algorithm, memory=memory, clip_norm=clip_norm, unit=unit, seed=seed)
+        settings = _secure_settings(secure, cohort_size)
+        if settings is not None and evaluate_nodes_every and not settings.share_metrics:
+            raise ConfigError(
+                f"evaluate_nodes_every={evaluate_nodes_every}: an evaluation on the clients sends their metrics to the "
+                "server; allow it with secure=SecureAggregation(share_metrics=True), or set 0"
+            )
+        self.config = job_config(
+            self.algorithm, memory=memory, clip_norm=clip_norm, unit=unit, seed=seed, secure=settings
+        )
         self.job, self.cohort_size, self.timeouts, self.min_clients = Path(job), cohort_size, timeouts, min_clients
         self.evaluate_every, self.evaluate_nodes_every = evaluate_every, evaluate_nodes_every
         self.record = dict(record or {})
@@ -162,7 +174,8 @@ class FedLaAvg(Strategy):
     def _round_loop(
         self, grid: Grid, ledger: Ledger, events: EventLog, timeouts: Timeouts, train_config: ConfigRecord | None
     ) -> RoundLoop:
-        upload_bytes = ledger.layout.size * UPLOAD_DTYPE.itemsize
+        dtype = UPLOAD_DTYPE if self.config.secure is None else MASKED_DTYPE
+        upload_bytes = ledger.layout.size * dtype.itemsize
         return RoundLoop(
             OutstandingMessages(grid, timeouts.message_ttl, upload_bytes, registered_only=self.registered_only),
             ledger,
@@ -207,6 +220,18 @@ class FedLaAvg(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Raise NotImplementedError: `start` runs the rounds."""
         raise _unsupported()
+
+
+def _secure_settings(secure: SecureAggregation | bool, cohort_size: int) -> SecureAggregation | None:
+    """Return the settings of secure aggregation, or None if it is off."""
+    if not secure:
+        return None
+    settings = SecureAggregation(min_cohort=max(3, -(-cohort_size // 2))) if secure is True else secure
+    if cohort_size < settings.min_cohort:
+        raise ConfigError(
+            f"cohort_size={cohort_size}: a round of a secure job needs at least min_cohort={settings.min_cohort}"
+        )
+    return settings
 
 
 def _unsupported() -> NotImplementedError:

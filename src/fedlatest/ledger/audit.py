@@ -11,6 +11,7 @@ from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
+from fedlatest.ledger.secure_settings import weight_units
 
 
 class Audit(NamedTuple):
@@ -56,7 +57,8 @@ def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
 def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
     [(job,)] = database.rows("SELECT id FROM job")
     [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
-    [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
+    [(secure,)] = database.rows("SELECT json_extract(config, '$.secure') IS NOT NULL FROM job")
+    [(round, epoch, total_weight)] = database.rows("SELECT round, epoch, weight FROM state")
     clients = ClientTable(database).all()
     expelled = [client for (client,) in database.rows("SELECT client FROM expelled ORDER BY client")]
     in_sum = [client for client in clients if client.applied is not None]
@@ -68,29 +70,32 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
     rest = database.get_arrays("sum")["total"]
     damaged, wrong_weight = [], []
     for client in in_sum:
-        update, weight = found.get(client.id, (None, client.weight))
-        if update is not None:
+        if client.id in found:
+            update, weight, salt = found[client.id]
             rest -= update
-            damaged += [client.id] if digest_of(update) != client.digest else []
-            wrong_weight += [client.id] if weight != client.weight else []
+            damaged += [client.id] if digest_of(update, salt) != client.digest else []
+            wrong_weight += [client.id] if not secure and weight != client.weight else []
     unreached = [client.id for client in in_sum if client.id not in found]
+    if secure and not unreached and sum(weight_units(weight) for _, weight, _ in found.values()) != total_weight:
+        wrong_weight = [client.id for client in in_sum]  # the ledger of a secure job knows only their total
     largest = None if unreached else int(np.abs(rest).max(initial=0))
     names = [client.id for client in in_sum]
     problems = (unreached, damaged, wrong_weight)
     return Audit(round, epoch, memory, len(clients), names, *problems, largest, clients, expelled)
 
 
-def _find_at_server(database: Database, in_sum: list[ClientRow]) -> dict[str, tuple[FixedPoint, float]]:
+_Found = dict[str, tuple[FixedPoint, float, str]]  # by client: its update, its weight and the salt of the digest
+
+
+def _find_at_server(database: Database, in_sum: list[ClientRow]) -> _Found:
     updates = {client.id: database.get_arrays(f"client {client.number}").get("value") for client in in_sum}
-    return {c.id: (update, c.weight) for c in in_sum if (update := updates[c.id]) is not None}
+    return {c.id: (update, c.weight, "") for c in in_sum if (update := updates[c.id]) is not None}
 
 
-def _find_in_stores(
-    job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]
-) -> dict[str, tuple[FixedPoint, float]]:
-    """Return the updates in the sum and their weights, as the clients store them, by client."""
+def _find_in_stores(job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]) -> _Found:
+    """Return the updates in the sum, as the clients store them."""
     applied = {client.id: client.applied for client in in_sum}
-    found: dict[str, tuple[FixedPoint, float]] = {}
+    found: _Found = {}
     for store in stores:
         state = store.load(job, verify=False)
         for stored in state.updates if state else ():
@@ -98,5 +103,5 @@ def _find_in_stores(
             if stored.ticket == applied.get(state.client):
                 update = store.read_update(job, stored)
                 if update is not None:
-                    found[state.client] = (update, stored.weight)
+                    found[state.client] = (update, stored.weight, stored.salt)
     return found

@@ -1,6 +1,7 @@
 """Checks of replies: whether one may be accepted, and whether it shows that a client or the ledger lost data."""
 
 import math
+import re
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedlatest.ledger.messages import Epoch, Reply, Ticket
 
 MIN_WEIGHT, MAX_WEIGHT = 2.0**-10, 2.0**30
 MAX_ID_LENGTH = 200
+_PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def check_job(reply: Reply, *, job: str, config: str, layout: str) -> None:
@@ -77,12 +79,7 @@ def check_upload(
         layout: the model's layout.
         max_weight: the largest weight of a client.
     """
-    if reply.epoch != epoch:
-        raise ProtocolError(f"the upload is of epoch {reply.epoch.number}, the job is in epoch {epoch.number}")
-    if config.memory == "client" and reply.base != client.applied:
-        raise ProtocolError(f"the upload starts from {_describe(reply.base)}, the sum has {_describe(client.applied)}")
-    if config.memory != "client" and reply.base is not None:
-        raise ProtocolError("the upload is a difference; the job requires whole updates")
+    check_base(reply, client, epoch=epoch, config=config)
     if reply.kind == "upload":
         check_weight(reply.weight, max_weight=max_weight)
     _check_array(reply, layout.size)
@@ -92,6 +89,29 @@ def check_upload(
         length = norm(reply.upload, config.unit)
         if length > limit:
             raise ProtocolError(f"the norm of the upload is {length:.4g}; at most {limit:.4g} is allowed")
+
+
+def check_base(reply: Reply, client: ClientRow, *, epoch: Epoch, config: JobConfig) -> None:
+    """Raise ProtocolError unless an upload starts from the update that is in the sum.
+
+    Args:
+        reply: the reply, of kind "upload" or "goodbye".
+        client: the client's row in the ledger.
+        epoch: the current epoch.
+        config: the job's configuration.
+    """
+    if reply.epoch != epoch:
+        raise ProtocolError(f"the upload is of epoch {reply.epoch.number}, the job is in epoch {epoch.number}")
+    if config.memory == "client" and reply.base != client.applied:
+        raise ProtocolError(f"the upload starts from {_describe(reply.base)}, the sum has {_describe(client.applied)}")
+    if config.memory != "client" and reply.base is not None:
+        raise ProtocolError("the upload is a difference; the job requires whole updates")
+
+
+def check_public_key(public_key: str) -> None:
+    """Raise ProtocolError unless a client of a secure job has a public key of 32 bytes."""
+    if not _PUBLIC_KEY.fullmatch(public_key):
+        raise ProtocolError(f"the job is secure: a public key is required, not {public_key[:80]!r}")
 
 
 def _check_array(reply: Reply, size: int) -> None:

@@ -6,10 +6,12 @@ contact. `tests/ledger/test_client.py` loses each message of an exchange; `tests
 random histories.
 """
 
+import logging
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,13 @@ from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, FixedPoint, la
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
+
+if TYPE_CHECKING:
+    from fedlatest.secure import SessionView
+
+# `fedlatest.ledger.secure_client` is imported where it is needed: only secure jobs need the library `cryptography`.
+SALT_BYTES = 16
+log = logging.getLogger("fedlatest")
 
 
 class LocalUpdate(NamedTuple):
@@ -90,6 +99,8 @@ def handle_instruction(
     try:
         if _is_outdated(instruction, state):
             return _ahead(store, instruction, state)
+        if instruction.kind == "unmask":
+            return _unmask(store, instruction, state)
         if instruction.ticket is None:
             return _handle_hello(store, instruction, stored, state, weight)
         return _handle_ticket(store, instruction, stored, state, train)
@@ -107,8 +118,40 @@ def _handle_hello(
             if store.load(instruction.job, verify=False) is None:
                 store.save_state(instruction.job, state)  # lets the client leave the job before its first round
     intact = store.load(instruction.job) or state
+    why = LEAVING if state.leaving else ""
+    if _is_secure(instruction):
+        return _reply("hello", instruction, intact, why=why, **_public_facts(store, instruction.job))
     weight = intact.updates[-1].weight if intact.updates else weight
-    return _reply("hello", instruction, intact, weight=weight, why=LEAVING if state.leaving else "")
+    return _reply("hello", instruction, intact, weight=weight, why=why)
+
+
+def _unmask(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:
+    """Reveal shares of masks as a decryptor, or report the newest session that was answered."""
+    from fedlatest.ledger.secure_client import answer_unmask
+
+    try:
+        return _reply("unmasked", instruction, state, payload=answer_unmask(store, instruction))
+    except ProtocolError as error:
+        return _reply("failed", instruction, state, why=str(error), **_public_facts(store, instruction.job))
+
+
+def _public_facts(store: ClientStore, job: str) -> dict[str, Any]:
+    from fedlatest.ledger.secure_client import public_facts
+
+    return public_facts(store, job)
+
+
+def _is_secure(instruction: Instruction) -> bool:
+    return instruction.settings.get("secure") is not None
+
+
+def _session_of(instruction: Instruction) -> "SessionView | None":
+    """Return the session in which a secure upload is masked; None in a job without secure aggregation."""
+    if not _is_secure(instruction):
+        return None
+    from fedlatest.ledger.secure_client import check_session
+
+    return check_session(instruction)
 
 
 def _handle_ticket(
@@ -119,6 +162,7 @@ def _handle_ticket(
     train: Callable[[], LocalUpdate],
 ) -> Reply:
     assert instruction.ticket is not None
+    session = _session_of(instruction)
     earlier = state.updates
     if instruction.epoch != state.epoch:  # a new epoch starts from an empty sum
         state = replace(state, epoch=instruction.epoch, highest_ticket=0, updates=())
@@ -136,20 +180,35 @@ def _handle_ticket(
         if update is None:
             _check_unchanged(store, instruction, stored)
             return _ahead(store, instruction, state)
-        return _upload(instruction, state, base, base_update, pending, LocalUpdate(update, pending.weight, {}))
+        result = LocalUpdate(update, pending.weight, {})
+        return _upload(store, instruction, session, state, base, base_update, pending, result)
     if state.leaving:
         result = LocalUpdate(np.zeros(instruction.settings["size"], np.int32), 0.0, {})
     elif instruction.kind == "rebase":
         result = _newest_intact(store, instruction.job, earlier)
     else:
-        result = _checked(train(), instruction.settings["size"])
-    new = StoredUpdate(instruction.ticket, digest_of(result.update), result.weight)
+        result = _train(train, instruction)
+    salt = "" if session is None else os.urandom(SALT_BYTES).hex()
+    new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt)
     kept = tuple(update for update in state.updates if update is base)
     state = replace(state, highest_ticket=instruction.ticket.number, updates=kept)
     with store.lock():
         _check_unchanged(store, instruction, stored)
         store.save_update(instruction.job, state, new, result.update)
-    return _upload(instruction, state, base, base_update, new, result)
+    return _upload(store, instruction, session, state, base, base_update, new, result)
+
+
+def _train(train: Callable[[], LocalUpdate], instruction: Instruction) -> LocalUpdate:
+    """Train and check the result. In a secure job, the server is not told why training failed: it may show data."""
+    try:
+        return _checked(train(), instruction.settings["size"])
+    except DeclinedError:
+        raise
+    except FedlatestError as error:
+        if not _is_secure(instruction):
+            raise
+        log.warning("fedlatest: training failed: %s", error)
+        raise ProtocolError(f"training failed ({type(error).__name__}); the client's log has the reason") from None
 
 
 def _check_unchanged(store: ClientStore, instruction: Instruction, stored: ClientState | None) -> None:
@@ -168,7 +227,9 @@ def _newest_intact(store: ClientStore, job: str, updates: tuple[StoredUpdate, ..
 
 
 def _upload(
+    store: ClientStore,
     instruction: Instruction,
+    session: "SessionView | None",
     state: ClientState,
     base: StoredUpdate | None,
     base_update: FixedPoint | None,
@@ -177,7 +238,8 @@ def _upload(
 ) -> Reply:
     """Return the reply with the new update, or with its difference to the one that is in the sum.
 
-    The digest protects a whole update, so only a difference needs a checksum.
+    The digest protects a whole update, so only a difference needs a checksum. In a secure job, the upload is masked,
+    together with the weight.
     """
     # A repeated upload from before the request to leave is not zero and stays an upload.
     leaves = state.leaving and not result.update.any()
@@ -185,12 +247,31 @@ def _upload(
     if base_update is not None:
         target = upload if upload.flags.writeable else None  # in place where possible: updates may be large
         upload = np.subtract(upload, base_update, out=target)
+    trained = instruction.kind == "train" and not leaves
+    common: dict[str, Any] = {"base": None if base is None else base.ticket, "trained": trained}
+    if session is not None:
+        from fedlatest.ledger.secure_client import mask
+
+        base_weight = 0.0 if base is None else base.weight
+        masked = mask(
+            store, instruction, session, upload, weight=result.weight, base_weight=base_weight, trained=trained
+        )
+        return _reply(
+            "goodbye" if leaves else "upload",
+            instruction,
+            state,
+            **common,
+            checksum=checksum_of(masked.numbers.view(UPLOAD_DTYPE)),
+            update_digest=new.digest,
+            metrics=result.metrics if instruction.settings["secure"]["share_metrics"] else {},
+            upload=masked.numbers,
+            payload=masked.payload,
+        )
     return _reply(
         "goodbye" if leaves else "upload",
         instruction,
         state,
-        base=None if base is None else base.ticket,
-        trained=instruction.kind == "train" and not leaves,
+        **common,
         weight=result.weight,
         checksum="" if base_update is None else checksum_of(upload),
         update_digest=new.digest,

@@ -137,11 +137,15 @@ _CLIENT_ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class StoredUpdate:
-    """An update on the client's disk, and the client's weight for it; the digest detects a damaged file."""
+    """An update on the client's disk, and the client's weight for it; the digest detects a damaged file.
+
+    In a secure job, the digest has a random salt of hexadecimal digits that only the client knows.
+    """
 
     ticket: Ticket
     digest: str
     weight: float
+    salt: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ class ClientStore:
         if content is None or len(content) % UPLOAD_DTYPE.itemsize:
             return None
         update = np.frombuffer(content, UPLOAD_DTYPE)
-        return update if digest_of(update) == stored.digest else None
+        return update if digest_of(update, stored.salt) == stored.digest else None
 
     def save_update(self, job: str, state: ClientState, stored: StoredUpdate, update: FixedPoint) -> None:
         """Store `state` and a new update beside those that `state` names; delete all others.
@@ -247,7 +251,10 @@ _CHECKSUM = "checksum"
 
 
 def _as_json(state: ClientState) -> bytes:
-    updates = [[*stored.ticket, stored.digest, stored.weight] for stored in state.updates]
+    updates = [
+        [*stored.ticket, stored.digest, stored.weight, *([stored.salt] if stored.salt else [])]
+        for stored in state.updates
+    ]
     fields = {_JSON_KEYS.get(name, name): value for name, value in {**state.__dict__, "updates": updates}.items()}
     return json.dumps({**fields, _CHECKSUM: _checksum_of(fields)}, indent=1).encode()
 

@@ -15,7 +15,7 @@ MAX_BACKOFF = 8  # rounds
 
 _COLUMNS = (
     *("number", "client", "name", "member", "contributed", "weight", "last_round", "misses", "losses", "rest_until"),
-    *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "seen"),
+    *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key", "seen"),
 )
 _UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
     f"INSERT INTO clients ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' for _ in _COLUMNS)}) "
@@ -39,6 +39,7 @@ class ClientRow(NamedTuple):
     issued: Ticket | None = None  # the last ticket issued to it
     applied: Ticket | None = None  # the ticket of its update that is in the sum
     digest: str = ""  # of its update that is in the sum
+    public_key: str = ""  # in a secure job, in hexadecimal digits
 
 
 class ClientTable:
@@ -124,6 +125,11 @@ class ClientTable:
         if name != self._rows[client].name:
             self._change(client, name=name)
 
+    def set_public_key(self, client: str, public_key: str) -> None:
+        """Record the public key of a client; the row is written only if it is new."""
+        if public_key != self._rows[client].public_key:
+            self._change(client, public_key=public_key)
+
     def set_issued(self, client: str, ticket: Ticket) -> None:
         """Record the ticket that is issued to a client."""
         self._change(client, issued=ticket)
@@ -196,7 +202,16 @@ class ClientTable:
         issued, applied = row.issued or (None, None), row.applied or (None, None)
         counts = (row.last_round, row.misses, row.losses, row.backoff_until)
         identity = (row.number, row.id, row.name, row.member, row.has_contributed)
-        return (*identity, row.weight, *counts, *issued, *applied, row.digest, self._last_contact[row.id])
+        return (
+            *identity,
+            row.weight,
+            *counts,
+            *issued,
+            *applied,
+            row.digest,
+            row.public_key,
+            self._last_contact[row.id],
+        )
 
     def _change(self, client: str, **values: Any) -> None:
         self._put(self._rows[client]._replace(**values))
@@ -225,10 +240,12 @@ def read_attendance(database: Database) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 
 
 def _client_row(row: list[Any]) -> ClientRow:
-    number, client, name, member, contributed, weight, last_round, misses, losses, rest_until, *tickets, digest = row
+    number, client, name, member, contributed, weight, last_round, misses, losses, rest_until, *rest = row
+    *tickets, digest, public_key = rest
     issued, applied = _ticket(*tickets[:2]), _ticket(*tickets[2:])
     counts = (last_round, misses, losses, rest_until)
-    return ClientRow(number, client, name, bool(member), bool(contributed), weight, *counts, issued, applied, digest)
+    identity = (number, client, name, bool(member), bool(contributed))
+    return ClientRow(*identity, weight, *counts, issued, applied, digest, public_key)
 
 
 def _ticket(number: int | None, nonce: str | None) -> Ticket | None:

@@ -41,11 +41,13 @@ CHUNK = 16 * 2**20  # bytes per row; SQLite cannot store a blob above 1 GB
 FILE_BYTES = 2**20
 TABLES = """
 CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL);
-CREATE TABLE state (round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL);
+CREATE TABLE state (
+    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, weight INTEGER
+);
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
     seen REAL, last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
-    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT
+    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT, public_key TEXT
 );
 CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, checksum INTEGER, file TEXT,
@@ -435,6 +437,6 @@ def create_job(database: Database, config: JobConfig, layout: Layout, arrays: Ar
             database.execute(statement)
         job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time())
         database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?)", *job)
-        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0)", secrets.token_hex(8))
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0)", secrets.token_hex(8))
         database.put_arrays("server", arrays)
         database.put_arrays("sum", {"total": np.zeros(layout.size, SUM_DTYPE)})

@@ -15,11 +15,14 @@ from fedlatest.ledger.fixed_point import UPLOAD_DTYPE, FixedPoint, FixedPointSum
 CHUNK_LENGTH = 2**20  # numbers per thread and step; hashing and adding release the GIL
 
 
-def digest_of(update: FixedPoint) -> str:
-    """Return the digest that identifies an update: the SHA-256 of the SHA-256 digests of its chunks."""
+def digest_of(update: FixedPoint, salt: str = "") -> str:
+    """Return the digest that identifies an update: the SHA-256 of a salt and the SHA-256 digests of its chunks.
+
+    With a secret random salt, the digest reveals nothing about the update, also to somebody who can guess it.
+    """
     numbers = np.ascontiguousarray(update, UPLOAD_DTYPE)
     chunks = _map_chunks(lambda chunk: hashlib.sha256(numbers[chunk].data).digest(), len(numbers))
-    return hashlib.sha256(b"".join(chunks)).hexdigest()
+    return hashlib.sha256(b"".join([bytes.fromhex(salt), *chunks])).hexdigest()
 
 
 def checksum_of(upload: FixedPoint) -> str:

@@ -30,6 +30,7 @@ class JobConfig:
         clip_norm: scale updates down to at most this Euclidean norm; None for no limit.
         seed: seed of the random choices at the server.
         weighs: whether clients send their update times their weight (number of samples).
+        secure: settings of secure aggregation (`SecureAggregation`); None if uploads are not masked.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -42,6 +43,7 @@ class JobConfig:
     clip_norm: float | None = None
     seed: int = 0
     weighs: bool = False
+    secure: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.memory not in get_args(Memory):
@@ -52,11 +54,15 @@ class JobConfig:
             raise ConfigError(f"clip_norm={self.clip_norm}: must be above 0, or None for no clipping")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed={self.seed}: must be between 0 and 2^32 - 1")
+        if self.secure is not None and self.memory == "server":
+            raise ConfigError("memory='server': with secure aggregation the server cannot store single updates")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values for JSON; 10 and 10.0 give the same result."""
         clip_norm = None if self.clip_norm is None else float(self.clip_norm)
-        return {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
+        fields = {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
+        optional = {"secure"}  # left out if None, so that the hash of a job without them does not depend on them
+        return {name: value for name, value in fields.items() if value is not None or name not in optional}
 
     @property
     def hash(self) -> str:

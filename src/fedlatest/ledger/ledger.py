@@ -21,7 +21,7 @@ after every step.
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +31,10 @@ import numpy.typing as npt
 
 from fedlatest.errors import LedgerError, ProtocolError
 from fedlatest.ledger.checks import (
+    check_base,
     check_hello,
     check_job,
+    check_public_key,
     check_ticket,
     check_upload,
     find_inconsistency,
@@ -47,8 +49,11 @@ from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
 from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
 from fedlatest.ledger.round_sums import RoundSums, add_upload
+from fedlatest.ledger.secure_rounds import SecureRounds
 
-Outcome = Literal["accepted", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
+Outcome = Literal[
+    "accepted", "collected", "unmasked", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"
+]
 
 MAX_EPOCHS_AHEAD = 10_000  # a client that reports an epoch further ahead is not believed
 MAX_TICKETS_AHEAD = 1_000_000  # likewise for ticket numbers
@@ -58,7 +63,8 @@ ROUNDS_WITHOUT_CONTACT = 3  # after which a client that has never contributed is
 class Verdict(NamedTuple):
     """The ledger's decision on a reply.
 
-    Outcomes: "accepted", the upload counts in the open round; "left", the client leaves the job; "joined" and
+    Outcomes: "accepted", the upload counts in the open round; "collected", a masked upload counts if its session is
+    unmasked; "unmasked", the shares of a decryptor count; "left", the client leaves the job; "joined" and
     "hello", a new or known client reported its state; "declined" and "failed", as the client replied; "lost", the
     client's update in the sum is no longer on its disk; "restored", the client's state shows that the ledger was
     restored from a backup; "refused", the reply violates the protocol and changed nothing.
@@ -106,6 +112,7 @@ class Ledger:
         self._delta: FixedPointSum | None  # change of the sum in the open round; None stands for zero
         self._untrained_delta: FixedPointSum | None  # the part of it without training, such as of goodbyes
         self._closing_times: deque[float] = deque(maxlen=ROUNDS_WITHOUT_CONTACT)
+        self.secure = SecureRounds(self) if self.config.secure is not None else None
         self._reset_round()
 
     @classmethod
@@ -157,6 +164,10 @@ class Ledger:
         with self._writing():
             yield
 
+    def new_token(self) -> str:
+        """Return a new random token of hexadecimal digits."""
+        return self._token()
+
     def clients(self) -> list[ClientRow]:
         """Return the clients of the job, ordered by number."""
         return self.table.all()
@@ -178,6 +189,8 @@ class Ledger:
         try:
             self._check_job(reply)
             check_hello(reply, max_weight=self.limits.max_weight)
+            if self.secure is not None:
+                check_public_key(reply.public_key)
             self._check_may_join(reply, known)
             self._check_plausible(reply, known)
         except ProtocolError as error:
@@ -185,7 +198,7 @@ class Ledger:
         if reply.kind not in ("hello", "ahead"):
             return Verdict("failed", reply.why)
         if reply.why == LEAVING and (known is None or known.applied is None):
-            if known is not None and known.id not in self._accepted:
+            if known is not None and not self._has_uploaded(known.id):
                 self._remove([known])
             return Verdict("left", "the client had asked to leave")
         with self._writing():
@@ -194,6 +207,9 @@ class Ledger:
             self.table.set_last_contact([reply.client], self.uptime)
             if name:
                 self.table.set_name(reply.client, name)
+            if self.secure is not None:
+                self.table.set_public_key(reply.client, reply.public_key)
+                self.secure.skip_sessions(reply)
             inconsistency = self._handle_inconsistency(reply, known)
         return inconsistency or Verdict("joined" if known is None else "hello")
 
@@ -233,7 +249,7 @@ class Ledger:
         instructions: dict[str, Instruction] = {}
         with self._writing():
             for client in clients:
-                if client in self._accepted:
+                if self._has_uploaded(client):
                     continue
                 row = self.table.get(client)
                 assert row is not None, "tickets are issued to clients of the job only"
@@ -257,7 +273,7 @@ class Ledger:
         client = self.table.get(reply.client)
         if client is None:
             return Verdict("refused", "the client has not joined the job")
-        if reply.client in self._accepted:
+        if self._has_uploaded(reply.client):
             return Verdict("refused", "the ticket was already used")
         try:
             self._check_job(reply)
@@ -267,6 +283,10 @@ class Ledger:
                 return self._handle_inconsistency(reply, client) or Verdict("failed", reply.why)
             if reply.kind not in ("upload", "goodbye"):
                 return Verdict("declined" if reply.kind == "declined" else "failed", reply.why)
+            if self.secure is not None:
+                check_base(reply, client, epoch=self.epoch, config=self.config)
+                self.secure.collect(reply)
+                return Verdict("collected")
             check_upload(
                 reply, client, epoch=self.epoch, config=self.config, layout=self.layout,
                 max_weight=self.limits.max_weight,
@@ -276,9 +296,23 @@ class Ledger:
         self._accept(reply, client)
         return Verdict("left" if reply.kind == "goodbye" else "accepted")
 
+    def handle_shares(self, reply: Reply) -> Verdict:
+        """Add the shares that a decryptor reveals to the open secure session."""
+        assert self.secure is not None
+        try:
+            self._check_job(reply)
+            if reply.kind != "unmasked":
+                self.secure.skip_sessions(reply)
+                return Verdict("failed", reply.why)
+            self.secure.add_shares(reply)
+        except ProtocolError as error:
+            return Verdict("refused", str(error))
+        return Verdict("unmasked")
+
     def sums(self) -> RoundSums:
         """Return the sums of the open round, with all replies accepted so far."""
         trained = [reply for reply in self._accepted.values() if reply.trained]
+        weight = sum(reply.weight for reply in trained)
         weights = {client.id: client.weight for client in self.clients() if client.has_contributed}
         for client, reply in self._accepted.items():
             weights[client] = reply.weight
@@ -290,10 +324,18 @@ class Ledger:
             self._untrained_delta,
             size=self.layout.size,
             num=len(trained),
-            weight=sum(reply.weight for reply in trained),
+            weight=weight if self.secure is None else self.secure.trained_weight,
             num_clients=len(weights),
-            total_weight=sum(weights.values()),
+            total_weight=sum(weights.values()) if self.secure is None else self.secure.total_weight,
         )
+
+    def accept_sum(self, upload: FixedPointSum, replies: Mapping[str, Reply]) -> None:
+        """Accept the sum of the uploads of a secure session in the open round, all at once."""
+        if self._delta is None:
+            self._delta = upload
+        else:
+            add_in_place(self._delta, upload)
+        self._accepted.update(replies)
 
     def close_round(
         self,
@@ -339,6 +381,8 @@ class Ledger:
                 "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?)", self.round, self.epoch.number, *times, *bits
             )
             self.database.execute("UPDATE state SET round = round + 1")
+            if self.secure is not None:
+                self.secure.write_weight()
         self.round += 1
         self._closing_times.append(now)
         self._reset_round()
@@ -422,7 +466,7 @@ class Ledger:
                 self.database.delete_arrays(_owner(client))
             if resync:
                 epoch = Epoch(max(self.epoch.number, self._highest_reported_epoch) + 1, self._token())
-                self.database.execute("UPDATE state SET epoch = ?, token = ?", *epoch)
+                self.database.execute("UPDATE state SET epoch = ?, token = ?, weight = 0", *epoch)
             if resync and kept_by_clients:
                 total[:] = 0
                 self.table.clear_applied()
@@ -509,11 +553,17 @@ class Ledger:
     def _read_expelled(self) -> set[str]:
         return {client for (client,) in self.database.rows("SELECT client FROM expelled")}
 
+    def _has_uploaded(self, client: str) -> bool:
+        """Whether an upload of a client counts, or may count, in the open round."""
+        return client in self._accepted or (self.secure is not None and self.secure.has_uploaded(client))
+
     def _reset_round(self) -> None:
         self._accepted: dict[str, Reply] = {}
         self._reported_loss: set[str] = set()
         self._delta = None
         self._untrained_delta = None
+        if self.secure is not None:
+            self.secure.reset()
 
 
 def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""The messages between server and client: a JSON header and, for an upload, an array. Any transport can carry them.
+"""The messages between server and client: a JSON header, and beside it an array and bytes, for any transport.
 
 The server issues a *ticket* with each instruction. An upload is accepted only if it carries the ticket that was
 issued to its client last. `Instruction.applied` is the ticket of the update that is in the sum: the client subtracts
@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from fedlatest.errors import ProtocolError
-from fedlatest.ledger.fixed_point import FixedPoint
+import numpy.typing as npt
 
-InstructionKind = Literal["hello", "train", "rebase"]
-ReplyKind = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead"]
+from fedlatest.errors import ProtocolError
+
+InstructionKind = Literal["hello", "train", "rebase", "unmask"]
+ReplyKind = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead", "unmasked"]
 LEAVING = "leaving"  # value of `why` in the hello of a client that wants to leave
 MAX_HEADER = 64 * 1024
 _JOB = re.compile(r"[0-9a-f]{32}")
@@ -51,17 +52,18 @@ class Instruction:
 
     Args:
         kind: "hello", report your state; "train", train and upload; "rebase", upload the stored update of the previous
-            epoch again.
+            epoch again; "unmask", reveal shares of the masks of a secure cohort, as its decryptor.
         job: id of the job.
         epoch: current epoch of the job.
         config: hash of the job's configuration.
         layout: hash of the model's layout.
         client: id of the client.
         round: number of the round.
-        ticket: the ticket to upload under; None for a hello.
+        ticket: the ticket to upload under; None for a hello and an unmask.
         applied: the ticket of the client's update that is in the sum; None if there is none.
         applied_digest: the digest of that update.
         settings: the job's configuration and the `size` of an update.
+        payload: for secure aggregation, the session or the request to unmask; sent beside the header.
     """
 
     kind: InstructionKind = field(metadata={"key": "ask"})
@@ -75,6 +77,7 @@ class Instruction:
     applied: Ticket | None = None
     applied_digest: str = field(default="", metadata={"key": "value"})
     settings: Mapping[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ class Reply:
         kind: "hello", the client's state; "upload", an update; "goodbye", an upload that removes the client's update
             from the sum; "declined", the client cannot train now; "failed", an error; "lost", the update in the sum
             is no longer on the client's disk; "ahead", the client has seen a newer ticket or epoch than the
-            instruction's.
+            instruction's; "unmasked", shares of the masks of a secure cohort.
         job: id of the job.
         epoch: the epoch of the client's stored state.
         config: hash of the job's configuration.
@@ -102,7 +105,10 @@ class Reply:
         update_digest: digest of the whole update, which is now on the client's disk.
         why: explanation for people; `LEAVING` in the hello of a client that wants to leave.
         metrics: results of the training function.
-        upload: the update minus the update under `base`; sent beside the header.
+        public_key: for secure aggregation, the client's public key, in hexadecimal digits.
+        highest_session: the highest secure session that the client has answered as a decryptor.
+        upload: the update minus the update under `base`, masked in a secure job; sent beside the header.
+        payload: for secure aggregation, encrypted shares and commitments, or revealed shares; sent beside the header.
     """
 
     kind: ReplyKind = field(metadata={"key": "say"})
@@ -122,34 +128,37 @@ class Reply:
     update_digest: str = field(default="", metadata={"key": "value"})
     why: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    upload: FixedPoint | None = None
+    public_key: str = ""
+    highest_session: int = field(default=0, metadata={"key": "session"})
+    upload: npt.NDArray[Any] | None = None  # int32; uint64 if masked
+    payload: bytes = b""
 
 
 def encode(message: Instruction | Reply) -> str:
-    """Return the header of a message as JSON; the upload of a reply is sent beside it."""
+    """Return the header of a message as JSON; the upload and the payload are sent beside it."""
     return json.dumps({key: getattr(message, f.name) for key, f in _HEADER_FIELDS[type(message)].items()})
 
 
-def decode_instruction(header: str) -> Instruction:
+def decode_instruction(header: str, payload: bytes = b"") -> Instruction:
     """Parse the header of an instruction; raise ProtocolError if it is not valid."""
     values = _decode(header, Instruction)
     _check_choice("ask", values["kind"], InstructionKind)
-    if (values["kind"] == "hello") != (values["ticket"] is None):
-        raise ProtocolError("an instruction must have a ticket, except a hello, which must not")
-    return Instruction(**values)
+    if (values["kind"] in ("hello", "unmask")) != (values["ticket"] is None):
+        raise ProtocolError("an instruction must have a ticket, except a hello or an unmask, which must not")
+    return Instruction(**values, payload=payload)
 
 
-def decode_reply(header: str, upload: Any = None) -> Reply:
+def decode_reply(header: str, upload: Any = None, payload: bytes = b"") -> Reply:
     """Parse the header of a reply; raise ProtocolError if it is not valid. The ledger checks the upload itself."""
     values = _decode(header, Reply)
     _check_choice("say", values["kind"], ReplyKind)
     values["metrics"] = {name: _number(f"metrics.{name}", value) for name, value in values["metrics"].items()}
-    return Reply(**values, upload=upload)
+    return Reply(**values, upload=upload, payload=payload)
 
 
 # The fields that are in the header of each kind of message, by their keys.
 _HEADER_FIELDS: dict[type, dict[str, dataclasses.Field[Any]]] = {
-    kind: {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name != "upload"}
+    kind: {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name not in ("upload", "payload")}
     for kind in (Instruction, Reply)
 }
 

@@ -1,0 +1,140 @@
+"""The cohort of a round in a secure job: opens a session, waits for the masked uploads, and has their sum unmasked."""
+
+import secrets
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from flwr.app import ArrayRecord
+
+from fedlatest.errors import ProtocolError
+from fedlatest.flower.server_algorithm import select
+from fedlatest.ledger.secure_rounds import SecureRounds, SessionEnd
+from fedlatest.ledger.secure_settings import MIN_DECRYPTORS
+
+if TYPE_CHECKING:
+    from fedlatest.flower.round_loop import RoundLoop
+
+LAST_ASK = 0.75  # share of the deadline after which no client is asked: it could not reply in time
+
+
+class SecureCohort:
+    """Runs the secure sessions of a round.
+
+    All clients of a session are asked at the same time, because each of them shares masks with the others. If a session
+    fails and there is time left, another one is opened with clients that were not asked yet.
+
+    Args:
+        loop: The round loop.
+    """
+
+    def __init__(self, loop: "RoundLoop") -> None:
+        self._loop = loop
+        self._failures: Counter[str] = Counter()  # of decryptors, since the server started
+
+    def count_failure(self, client: str) -> None:
+        """Record that a client did not answer as a decryptor; others are preferred from now on."""
+        self._failures[client] += 1
+
+    def run(self, model: ArrayRecord, began: float) -> None:
+        """Collect and unmask the uploads of the open round; the outcome of the round lists what counts.
+
+        Args:
+            model: The model to train.
+            began: The time at which the round began.
+        """
+        loop, deadline = self._loop, self._loop.timeouts.deadline
+        while True:
+            loop.poll_nodes()
+            secure = self._secure
+            if secure.session is None and loop.clock() - began < LAST_ASK * deadline:
+                with loop.measuring_own_time():
+                    self._open(model)
+            is_late = loop.clock() - began >= deadline
+            if secure.session is not None and (is_late or not self._awaits_uploads()):
+                self._unmask()
+                if loop.outcome.has_upload:
+                    return
+            if is_late:
+                return
+            loop.sleep(loop.timeouts.poll)
+
+    @property
+    def _secure(self) -> SecureRounds:
+        assert self._loop.ledger.secure is not None
+        return self._loop.ledger.secure
+
+    def _awaits_uploads(self) -> bool:
+        loop = self._loop
+        return any(map(loop.waits_for, loop.messages.awaited(loop.ledger.round)))
+
+    def _open(self, model: ArrayRecord) -> None:
+        """Open a session if enough clients are available."""
+        loop, settings = self._loop, self._loop.ledger.config.secure
+        assert settings is not None
+        available = loop.available_clients()
+        idle = available - loop.messages.busy() - loop.outcome.not_to_ask
+        leaving = idle & loop.leaving  # their goodbyes are masked among the uploads of the others
+        selected = select(loop.algorithm, loop.ledger, loop.arrays, idle - leaving, cohort_size=loop.cohort_size)
+        cohort = [*selected, *sorted(leaving)]
+        decryptors = self._choose_decryptors(available, settings["num_decryptors"])
+        if len(cohort) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
+            return
+        try:
+            instructions = self._secure.open(cohort, decryptors=decryptors)
+        except ProtocolError as error:  # such as too few clients with keys
+            loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
+            return
+        loop.send("train", instructions, model)
+        loop.outcome.asked += instructions
+        names = [loop.display_name(client) for client in instructions]
+        loop.events.write("asked", round=loop.ledger.round, clients=names, session=self._session_number())
+
+    def _choose_decryptors(self, available: set[str], number: int) -> list[str]:
+        """Draw decryptors among the available clients; those that are idle and have not failed come first."""
+        busy = self._loop.messages.busy()
+        drawn = secrets.SystemRandom().sample(sorted(available), len(available))
+        return sorted(drawn, key=lambda client: (client in busy, self._failures[client]))[:number]
+
+    def _session_number(self) -> int:
+        session = self._secure.session
+        return 0 if session is None else session.number
+
+    def _unmask(self) -> None:
+        """Have the sum of the open session unmasked, and record what counts."""
+        loop, began = self._loop, self._loop.clock()
+        number = self._session_number()
+        try:
+            requests = self._secure.requests()
+        except ProtocolError as error:
+            self._finish(number, self._secure.end()._replace(why=str(error)))
+            return
+        online = loop.messages.available()
+        loop.send("unmask", {client: request for client, request in requests.items() if client in online})
+        while True:
+            session = self._secure.session
+            if session is None or session.is_complete or loop.clock() - began >= loop.timeouts.deadline:
+                break
+            if not loop.messages.awaited(loop.ledger.round, ("unmask",)):
+                break
+            loop.sleep(loop.timeouts.poll)
+            loop.poll_nodes()
+        for message in loop.messages.awaited(loop.ledger.round, ("unmask",)):
+            if session is not None and not session.is_complete:
+                self.count_failure(message.client)
+        loop.messages.drop("unmask")
+        if session is not None:
+            with loop.measuring_own_time():
+                self._finish(number, self._secure.end())
+
+    def _finish(self, number: int, end: SessionEnd) -> None:
+        loop = self._loop
+        outcome = loop.outcome
+        for client, reply in end.replies.items():
+            (outcome.left if reply.kind == "goodbye" else outcome.accepted).append(client)
+            if reply.trained and reply.metrics:
+                outcome.measurements.append((1.0, reply.metrics))  # the server does not know the weights
+        if end.why:
+            names = [loop.display_name(client) for client in end.at_fault]
+            loop.events.write(
+                "session_failed", round=loop.ledger.round, session=number, why=end.why, at_fault=names
+            )  # fmt: skip

@@ -1,0 +1,171 @@
+"""Secure aggregation in the ledger: sessions with durable numbers, and the total weight, which only sums reveal.
+
+A session is atomic. Its uploads count in the open round all together, when their sum is unmasked, or not at all. It
+exists in memory only: after a crash nothing of it counts, and each client still has the update that is in the sum.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedlatest.errors import ProtocolError
+from fedlatest.ledger.messages import Instruction, Reply
+from fedlatest.ledger.secure_settings import WEIGHT_UNIT, scope_of
+
+if TYPE_CHECKING:
+    from fedlatest.ledger.ledger import Ledger
+    from fedlatest.ledger.secure_session import SecureSession
+
+# `fedlatest.ledger.secure_session` is imported where it is needed: it needs the library `cryptography`.
+MAX_SESSIONS_AHEAD = 1_000_000  # a client that reports a session further ahead is not believed
+
+
+class SessionEnd(NamedTuple):
+    """How a secure session ended: either all its uploads count in the open round, or none does."""
+
+    replies: Mapping[str, Reply]
+    """The replies that count, by client; empty if the sum could not be unmasked."""
+    why: str = ""
+    """Why it could not be unmasked."""
+    at_fault: Sequence[str] = ()
+    """The clients that prevented it; they are not selected for some rounds."""
+
+
+class SecureRounds:
+    """The secure sessions of a job, one at a time.
+
+    Args:
+        ledger: the ledger of the job.
+    """
+
+    def __init__(self, ledger: "Ledger") -> None:
+        assert ledger.config.secure is not None
+        self._ledger, self._settings = ledger, ledger.config.secure
+        [(self._number,)] = ledger.database.rows("SELECT session FROM state")
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the open session and the sums of the open round."""
+        self.session: SecureSession | None = None
+        self.trained_weight = 0.0  # of the clients that trained in the open round
+        self._weight_change = 0  # of the total weight in the open round, in multiples of `WEIGHT_UNIT`
+        [(self._weight,)] = self._ledger.database.rows("SELECT weight FROM state")
+
+    @property
+    def total_weight(self) -> float:
+        """The total weight of the clients in the sum, including the open round."""
+        if self._ledger.config.memory == "none":
+            return self.trained_weight
+        return float((self._weight + self._weight_change) * WEIGHT_UNIT)
+
+    def has_uploaded(self, client: str) -> bool:
+        """Return whether the open session has an upload of a client."""
+        return self.session is not None and client in self.session.replies
+
+    def open(self, cohort: Sequence[str], *, decryptors: Sequence[str]) -> dict[str, Instruction]:
+        """Open a session and return the instructions to train, by client; its number and the tickets are durable.
+
+        If a session is open, it ends, and its uploads do not count.
+
+        Args:
+            cohort: the clients that are asked to train.
+            decryptors: clients that are available and will be asked to help to unmask the sum.
+
+        Raises:
+            ProtocolError: there are too few of them.
+        """
+        from fedlatest.ledger.secure_session import open_session
+
+        ledger = self._ledger
+        self.session = None
+        uploading, helping = (
+            [row for row in map(ledger.table.get, clients) if row is not None and row.public_key]
+            for clients in (cohort, decryptors)
+        )
+        session = open_session(
+            uploading,
+            helping,
+            scope=scope_of(ledger.job, ledger.epoch),
+            number=self._number + 1,
+            nonce=ledger.new_token(),
+            min_cohort=self._settings["min_cohort"],
+            size=ledger.layout.size,
+        )
+        with ledger.batch():
+            self._write_number(session.number)
+            instructions = ledger.issue([row.id for row in uploading])
+        self._number, self.session = session.number, session
+        return {
+            client: replace(instruction, payload=session.payload_of(client))
+            for client, instruction in instructions.items()
+        }
+
+    def collect(self, reply: Reply) -> None:
+        """Add a masked upload to the open session; raise ProtocolError if it is not valid or too late."""
+        if self.session is None:
+            raise ProtocolError("the session of the upload has ended")
+        self.session.add(reply)
+
+    def requests(self) -> dict[str, Instruction]:
+        """Return the instructions for the decryptors of the open session, by client; it accepts no uploads any more.
+
+        Raises:
+            ProtocolError: the sum must not be unmasked, for example because there are too few uploads.
+        """
+        assert self.session is not None
+        return {
+            client: self._ledger.instruction(client, "unmask", payload=request.encode())
+            for client, request in self.session.requests().items()
+        }
+
+    def add_shares(self, reply: Reply) -> None:
+        """Add the shares that a decryptor reveals; raise ProtocolError if some of them are not valid."""
+        if self.session is None:
+            raise ProtocolError("the session has ended")
+        self.session.add_shares(reply)
+
+    def end(self) -> SessionEnd:
+        """End the open session: its uploads count in the open round if their sum can be unmasked now.
+
+        They become durable with `Ledger.close_round`, in one transaction. If the sum cannot be unmasked, nothing
+        counts.
+        """
+        from fedlatest.ledger.secure_session import clients_at_fault
+
+        session, self.session = self.session, None
+        assert session is not None
+        if not session.is_complete:
+            why = "too few decryptors answered" if session.requested else "too few clients uploaded"
+            return self._failed(why, session.culprits())
+        try:
+            sums = session.unmask()
+        except ProtocolError as error:
+            return self._failed(str(error), clients_at_fault(error))
+        self._weight_change += sums.weight_change
+        self.trained_weight += sums.trained_weight
+        self._ledger.accept_sum(sums.upload, sums.replies)
+        return SessionEnd(sums.replies)
+
+    def write_weight(self) -> None:
+        """Write the total weight after the open round, inside its transaction."""
+        if self._ledger.config.memory != "none":
+            self._ledger.database.execute("UPDATE state SET weight = weight + ?", self._weight_change)
+
+    def skip_sessions(self, reply: Reply) -> None:
+        """Continue with a higher number if a client has answered a session that this ledger does not know.
+
+        That happens after a restore: a decryptor would refuse a second session of the same number.
+        """
+        if self._number < reply.highest_session <= self._number + MAX_SESSIONS_AHEAD:
+            with self._ledger.batch():
+                self._write_number(reply.highest_session)
+            self._number = reply.highest_session
+
+    def _write_number(self, number: int) -> None:
+        self._ledger.database.execute("UPDATE state SET session = ?", number)
+
+    def _failed(self, why: str, at_fault: Sequence[str]) -> SessionEnd:
+        with self._ledger.batch():
+            for client in at_fault:
+                self._ledger.table.back_off(client, self._ledger.round)
+        return SessionEnd({}, why, at_fault)

@@ -1,0 +1,84 @@
+"""The settings of secure aggregation, and what is added to a masked upload; free of cryptography."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedlatest.errors import ConfigError
+from fedlatest.ledger.fixed_point import FixedPoint
+from fedlatest.ledger.messages import Epoch
+
+NUM_EXTRA = 2  # numbers after the update in a masked upload: change of the weight, and weight if the client trained
+MASKED_DTYPE = np.dtype("<u8")  # of a masked upload
+WEIGHT_UNIT = 2.0**-10
+MIN_DECRYPTORS = 3
+MAX_UPLOAD = 2**31  # largest magnitude of a number in an upload, which is a difference of two updates
+
+
+@dataclass(frozen=True)
+class SecureAggregation:
+    """How uploads are masked, so that the server learns only their sum over a cohort. Part of the job's configuration.
+
+    Args:
+        min_cohort: Smallest number of uploads whose sum may be unmasked; no round counts with fewer.
+        num_decryptors: Number of available clients that hold shares of the masks in each round. More than two thirds
+            of them must answer.
+        share_metrics: Whether clients send their training metrics, such as the loss, to the server unmasked.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    min_cohort: int = 3
+    num_decryptors: int = 10
+    share_metrics: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_cohort < 2:
+            raise ConfigError(f"min_cohort={self.min_cohort}: must be at least 2: the sum of one upload is the upload")
+        if self.num_decryptors < MIN_DECRYPTORS:
+            raise ConfigError(f"num_decryptors={self.num_decryptors}: must be at least {MIN_DECRYPTORS}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return asdict(self)
+
+
+def scope_of(job: str, epoch: Epoch) -> str:
+    """Return the text that binds a session to a job and its epoch."""
+    return f"{job} {epoch.number} {epoch.token}"
+
+
+def min_cohort_of(settings: Mapping[str, Any]) -> int:
+    """Return the smallest cohort that the settings of a job allow."""
+    return int(settings["secure"]["min_cohort"])
+
+
+def weight_units(weight: float) -> int:
+    """Return a weight as a multiple of `WEIGHT_UNIT`.
+
+    >>> weight_units(3.0)
+    3072
+    """
+    return round(weight / WEIGHT_UNIT)
+
+
+def with_weights(upload: FixedPoint, *, weight: float, base_weight: float, trained: bool) -> npt.NDArray[np.int64]:
+    """Return an upload followed by the change of the client's weight and, if it trained, its weight.
+
+    The sums of these two give the total weight of all clients and that of the cohort; no single weight is sent.
+
+    Args:
+        upload: the update, or its difference to the one in the sum.
+        weight: the client's number of samples; 0 if it leaves.
+        base_weight: that of the update in the sum; 0 if there is none.
+        trained: whether the client trained for this upload.
+    """
+    numbers = np.empty(upload.size + NUM_EXTRA, np.int64)
+    numbers[: upload.size] = upload
+    new = weight_units(weight)
+    numbers[upload.size :] = new - weight_units(base_weight), new if trained else 0
+    return numbers
