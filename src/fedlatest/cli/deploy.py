@@ -48,9 +48,14 @@ def local(
     app_folder: Annotated[
         Path | None, typer.Option("--app", help="Folder of a Flower app. [default: handwritten digits]")
     ] = None,
-    nodes: Annotated[int, typer.Option(help="Number of nodes, one client each.")] = 5,
+    nodes: Annotated[
+        int | None, typer.Option(help="Number of nodes, one client each. [default: 5; with --secure 8]")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds. [default: as in the app]")] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS, and accept only nodes with registered keys.")] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Mask the uploads: the server learns only the sum of a cohort.")
+    ] = False,
     chaos: Annotated[bool, typer.Option("--chaos", help="Kill and pause processes at random times.")] = False,
     node_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of nodes.")] = 3,
     superlink_kills: Annotated[int, typer.Option(help="With --chaos: number of kills of the SuperLink.")] = 1,
@@ -82,7 +87,8 @@ def local(
         "node_pauses": node_pauses,
     }  # fmt: skip
     request = Request(
-        app=app_folder, folder=to, nodes=nodes, rounds=rounds, tls=tls, seed=seed, settings=settings or [],
+        app=app_folder, folder=to, nodes=(8 if secure else 5) if nodes is None else nodes, rounds=rounds,
+        tls=tls, secure=secure, seed=seed, settings=settings or [],
         faults=faults if chaos else dict.fromkeys(faults, 0),
     )  # fmt: skip
     try:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from fedlatest.availability import AVAILABILITY, Availability, ClientInfo
-from fedlatest.cli.app import out
+from fedlatest.cli.app import err, out
 from fedlatest.cli.deployment_table import ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
 from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
@@ -19,8 +19,10 @@ from fedlatest.deployment.scaffold import TEMPLATE, app_config, write_app
 from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.settings import did_you_mean, keywords, parse_value, split_pair
+from fedlatest.ledger.secure_settings import MIN_DECRYPTORS
 
 PAUSE_SECONDS = 30.0  # of a node, if the app has no key `deadline`
+SECURE_COHORT = 4  # with --secure: one of the four may drop out
 DEFAULTS = {"availability": "diurnal", "period": "5"}  # the two halves of the nodes alternate every five rounds
 
 
@@ -32,6 +34,7 @@ class Request(NamedTuple):
     nodes: int
     rounds: int | None
     tls: bool
+    secure: bool
     seed: int
     settings: Sequence[str]
     faults: Mapping[str, int]  # number of faults of each kind, the arguments of plan_faults
@@ -46,6 +49,8 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
     if rounds < 1:
         raise ConfigError(f"--rounds {rounds}: must be at least 1")
     schedule = NodeSchedule.from_model(availability, rounds=rounds, seed=request.seed)
+    if request.secure:
+        _check_nodes_for_secure(request, schedule, rounds)
     app = request.app or request.folder / "app"
     if request.app is not None:
         check_not_nested(request.app, request.folder)
@@ -81,6 +86,10 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str,
         config["seed"] = request.seed
     if "registered-only" in known and request.tls:
         config["registered-only"] = True
+    if request.secure:
+        if "secure" not in known:
+            raise ConfigError("--secure: the app has no key `secure` in [tool.flwr.app.config] of its pyproject.toml")
+        config |= {"secure": True, "cohort-size": SECURE_COHORT}
     options: dict[str, Any] = {}
     for key, text in given.items():
         if key in keys:
@@ -93,6 +102,19 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str,
         if default is inspect.Parameter.empty and key not in options:
             raise ConfigError(f"{key}: required by {owner}; add --set {key}=...")
     return config, AVAILABILITY[name](_clients(request), **options), {"name": name, **options}
+
+
+def _check_nodes_for_secure(request: Request, schedule: NodeSchedule, rounds: int) -> None:
+    """Raise ConfigError if there are too few nodes for masks; print a warning if there are in some rounds."""
+    if request.nodes < MIN_DECRYPTORS:
+        raise ConfigError(f"--nodes {request.nodes}: --secure needs at least {MIN_DECRYPTORS} nodes")
+    few = int(np.sum(schedule.table.sum(axis=1) < MIN_DECRYPTORS))
+    if few:
+        err.print(
+            f"warning: in {few} of {rounds} rounds fewer than {MIN_DECRYPTORS} nodes are available, so nothing counts "
+            "in them; use more --nodes",
+            soft_wrap=True,
+        )
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -113,6 +135,7 @@ def _manifest(request: Request, config: dict[str, Any], availability: dict[str, 
     return {
         "app": str(request.app.absolute()) if request.app else "digits",
         "nodes": request.nodes, "tls": request.tls, "seed": request.seed,
+        **({"secure": True} if request.secure else {}),
         "rounds": config["rounds"], "config": others,
         "availability": availability,
         "chaos": dict(request.faults),

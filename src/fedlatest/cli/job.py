@@ -62,7 +62,8 @@ def _list_clients(found: "Audit", *, everyone: bool) -> None:
     for client in found.clients:
         name = f" ({client.name})" if client.name else ""
         last = "has not contributed" if client.last_round < 0 else f"last took part in round {client.last_round}"
-        _say(f"  {client.id}{name}: weight {client.weight:g}, {last}")
+        weight = f"weight {client.weight:g}" if client.weight else "weight not known"
+        _say(f"  {client.id}{name}: {weight}, {last}")
     for expelled in found.expelled:
         _say(f"  {expelled}: expelled")
 

@@ -16,7 +16,7 @@ except ImportError:
 from fedlatest.flower.client import ClientResult, ClientTask, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours
 from fedlatest.flower.message_records import from_record, to_record
-from fedlatest.ledger import Limits
+from fedlatest.ledger import Limits, SecureAggregation
 
 if TYPE_CHECKING:
     from fedlatest.flower.local_grid import LocalGrid
@@ -40,6 +40,7 @@ __all__ = [
     "FedLaAvg",
     "Limits",
     "LocalGrid",
+    "SecureAggregation",
     "Timeouts",
     "all_of",
     "by_command",

@@ -39,6 +39,7 @@ from fedlatest.ledger.client import fixed_point_update
 
 # Keys of the node config.
 STATE_DIR, NAME, HOURS, COMMAND = "state-dir", "name", "eligible-hours", "eligible-command"
+MIN_COHORT = "min-cohort"
 log = logging.getLogger("flwr")
 
 Weights = dict[str, npt.NDArray[Any]]
@@ -109,7 +110,8 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
 
     The app's training function does not change: it gets the model and returns the trained model, with `num-examples`
     among its metrics. The node config must name a folder that survives restarts (`state-dir`); it may set the client's
-    name (`name`) and when it is eligible (`eligible-hours`, `eligible-command`).
+    name (`name`), when it is eligible (`eligible-hours`, `eligible-command`) and the smallest cohort in whose sum its
+    update may be revealed (`min-cohort`: above 1, only jobs with secure aggregation are accepted).
 
     Args:
         eligible: Returns True if the client may train or evaluate now, otherwise the reason.
@@ -130,7 +132,8 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
             return _train(instruction, message, context, call_next)
 
         weight = num_examples(context) if num_examples and not instruction.ticket else 0
-        reply = handle_instruction(ClientStore(disk), instruction, train=train, weight=weight)
+        minimum = _min_cohort(context)
+        reply = handle_instruction(ClientStore(disk), instruction, train=train, weight=weight, min_cohort=minimum)
         if reply.why:
             log.info("fedlatest: %s (%s)", reply.kind, reply.why)
         return reply_message(reply, message)
@@ -203,6 +206,13 @@ def _state_dir(context: Context) -> str:
 def _name(context: Context, disk: FolderStorage) -> str:
     name = context.node_config.get(NAME)
     return name if isinstance(name, str) and name else load_or_create_client_id(disk)
+
+
+def _min_cohort(context: Context) -> int:
+    minimum = context.node_config.get(MIN_COHORT, 1)
+    if not isinstance(minimum, int) or isinstance(minimum, bool) or minimum < 1:
+        raise ConfigError(f"the node config has {MIN_COHORT}={minimum!r}; it must be an integer, at least 1")
+    return minimum
 
 
 def _conditions(context: Context, eligible: Eligible | None) -> Eligible:

@@ -4,8 +4,8 @@ The server keeps a sum of the clients' latest updates, and clients upload differ
 once. The package guarantees that, whatever messages, processes or disks fail: see `fedlatest.ledger.ledger` for the
 invariant and `docs/deploy.md` for what happens in each case.
 
-It imports `fedlatest.errors` and `fedlatest.files` only: any transport can carry the messages, and any algorithm can
-use the sums.
+It imports `fedlatest.errors`, `fedlatest.files` and, for secure jobs, `fedlatest.secure` only: any transport can carry
+the messages, and any algorithm can use the sums.
 """
 
 from fedlatest.ledger.client import LocalUpdate, fixed_point_update, handle_instruction
@@ -16,6 +16,7 @@ from fedlatest.ledger.ledger import Ledger, Verdict
 from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import Epoch, Instruction, Reply, Ticket, decode_instruction, decode_reply, encode
 from fedlatest.ledger.round_sums import RoundSums
+from fedlatest.ledger.secure_settings import SecureAggregation
 
 __all__ = [
     "ClientRow",
@@ -31,6 +32,7 @@ __all__ = [
     "LocalUpdate",
     "Reply",
     "RoundSums",
+    "SecureAggregation",
     "Ticket",
     "Verdict",
     "decode_instruction",

@@ -72,6 +72,7 @@ def handle_instruction(
     *,
     train: Callable[[], LocalUpdate],
     weight: float = 0.0,
+    min_cohort: int = 1,
 ) -> Reply:
     """Carry out an instruction and return the reply. Errors of fedlatest are reported in the reply, not raised.
 
@@ -81,6 +82,8 @@ def handle_instruction(
         train: trains and returns the update, whose array may be changed afterwards; called only if the instruction
             requires training. It may raise DeclinedError to decline the round.
         weight: the client's number of samples, if it is known before training; sent with a hello.
+        min_cohort: the smallest cohort in whose sum an update may be revealed. A job without secure aggregation
+            reveals every single one.
 
     Returns:
         The reply to send. If it is an upload, the update is already durable in `store`.
@@ -93,6 +96,10 @@ def handle_instruction(
     state = stored or unknown
     if state.config != instruction.config:
         why = f"this client joined the job with the config {state.config}, the server now has {instruction.config}"
+        return _reply("failed", instruction, state, why=why)
+    allowed = instruction.settings["secure"]["min_cohort"] if _is_secure(instruction) else 1
+    if allowed < min_cohort:
+        why = f"this client requires secure aggregation over {min_cohort} or more clients; the job allows {allowed}"
         return _reply("failed", instruction, state, why=why)
     if state.client != instruction.client:
         return _reply("failed", instruction, state, why=f"this is client {state.client}, not {instruction.client}")

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from fedlatest.flower import FedLaAvg, Limits, Timeouts, from_record, to_record
+from fedlatest.flower import FedLaAvg, Limits, SecureAggregation, Timeouts, from_record, to_record
 
 from .task import evaluate, initial_model, load_test
 
@@ -19,12 +19,16 @@ def main(grid: Grid, context: Context) -> None:
     def evaluate_at_server(server_round: int, model: ArrayRecord) -> MetricRecord:
         return MetricRecord({**evaluate(from_record(model), *test)})
 
+    secure: SecureAggregation | bool = bool(config["secure"])
+    if secure and int(config["min-cohort"]):
+        secure = SecureAggregation(min_cohort=int(config["min-cohort"]))
     strategy = FedLaAvg(
         job=str(config["job"]),
         cohort_size=int(config["cohort-size"]),
         memory=str(config["memory"]),
         clip_norm=float(config["clip-norm"]) or None,
         limits=Limits(max_weight=float(config["max-weight"]) or 2.0**30, max_clients=int(config["max-clients"])),
+        secure=secure,
         registered_only=bool(config["registered-only"]),
         seed=int(config["seed"]),
         min_clients=int(config["min-clients"]),
