@@ -153,7 +153,7 @@ def _shares(request: UnmaskRequest, index: int, client: str, keys: KeyPair) -> b
     sender = session.roster[position]
     try:
         key = share_key(session.hash, keys, sender.public_key, sender=sender.id, receiver=client)
-        bundle = decrypt(key, request.sealed[index], session.hash)
+        bundle = decrypt(key, request.sealed[index], session.context_of(position))
     except ProtocolError:
         return b""
     revealed = revealed_positions(session, position, frozenset(request.included))

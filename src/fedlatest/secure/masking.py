@@ -54,7 +54,7 @@ def mask_upload(numbers: npt.NDArray[np.int64], view: SessionView, client: str, 
     for index, decryptor in enumerate(view.decryptors):
         bundle = [pieces[index] for pieces in shares]
         key = share_key(view.hash, keys, decryptor.public_key, sender=client, receiver=decryptor.id)
-        sealed.append(encode_bytes(encrypt(key, b"".join(bundle), view.hash)))
+        sealed.append(encode_bytes(encrypt(key, b"".join(bundle), view.context)))
         share_commitments += [commit("share", piece) for piece in bundle]
     payload = {
         "sealed": sealed,

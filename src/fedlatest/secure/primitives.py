@@ -5,7 +5,7 @@
 | key agreement | X25519 (RFC 7748), long-term keys |
 | derivation of keys and seeds | HKDF with SHA-256 (RFC 5869); the salt is the hash of the session |
 | masks | AES-128 in counter mode with the seed as key, from counter 0, read as little-endian 64-bit numbers |
-| encryption of shares | AES-128-GCM with a random nonce of 96 bits; the session and both names are authenticated |
+| encryption of shares | AES-128-GCM, random nonce of 96 bits; binds the session, both names and the neighbours |
 | commitments | the first 128 bits of SHA-256 of a label and a random value of at least 128 bits |
 | randomness | the operating system's generator (`os.urandom`) |
 

@@ -3,8 +3,9 @@
 The cohort is arranged in a ring, in the order of a hash of each client's id with the session's nonce. A client shares
 masks with the `degree` clients nearest to it in the ring; in a small cohort, with all others.
 
-The hash of the session goes into every derived key and every encrypted share. So the server cannot describe the session
-to a client in one way and to a decryptor in another: the shares of the client cannot be decrypted then.
+The hash of the session goes into every derived key and every encrypted share. A client sees only its neighbours, so their
+names and keys go into its encrypted shares too. So the server cannot describe the session to a client in one way and to
+a decryptor in another: the shares of the client cannot be decrypted then.
 """
 
 import base64
@@ -66,6 +67,10 @@ class Session:
     def neighbours(self, position: int) -> tuple[int, ...]:
         """Return the positions of the clients with which a client shares masks, in ascending order."""
         return neighbours(position, len(self.roster))
+
+    def context_of(self, position: int) -> bytes:
+        """Return what the encrypted shares of a client are bound to: the session and the client's neighbours."""
+        return _context(self.hash, position, {other: self.roster[other] for other in self.neighbours(position)})
 
     def view_of(self, client: str) -> "SessionView":
         """Return what one client of the cohort is told."""
@@ -136,6 +141,11 @@ class SessionView:
     def hash(self) -> bytes:
         """The hash of the session; equal to the server's if the view is."""
         return _session_hash(self, self.num_clients, self.roster_hash)
+
+    @property
+    def context(self) -> bytes:
+        """What the encrypted shares of the client are bound to; equal to the decryptor's if the view is."""
+        return _context(self.hash, self.position, self.neighbours)
 
     def check(self, client: str, *, scope: str, min_cohort: int) -> None:
         """Raise ProtocolError if a client must not upload in this session.
@@ -264,9 +274,10 @@ def read_int(value: Any) -> int:
 
 
 def read_text(value: Any) -> str:
-    """Return a value that is a JSON string; raise TypeError otherwise."""
+    """Return a value that is a JSON string; raise TypeError otherwise, or ValueError if it has unpaired surrogates."""
     if type(value) is not str:
         raise TypeError
+    value.encode()
     return value
 
 
@@ -323,6 +334,11 @@ def _session_hash(session: Session | SessionView, num_clients: int, roster_hash:
 
 def _roster_hash(roster: Sequence[Participant]) -> str:
     return hashlib.sha256(json.dumps([_as_text(each) for each in roster]).encode()).hexdigest()
+
+
+def _context(session_hash: bytes, position: int, others: Mapping[int, Participant]) -> bytes:
+    listed = [position, *([other, *_as_text(each)] for other, each in sorted(others.items()))]
+    return session_hash + hashlib.sha256(json.dumps(listed).encode()).digest()
 
 
 def _as_text(participant: Participant) -> list[str]:
