@@ -9,7 +9,8 @@ The protocol, for one cohort (a *session*):
    share encrypted for one of them (`masking`). This is its only message.
 3. The server adds the masked uploads. It asks the decryptors for their shares of the seeds that it needs: the own seeds
    of the clients that have uploaded, and the seeds between those and the clients that have not (`decryptor`). A
-   decryptor answers once per session.
+   decryptor answers once per session, and the answers can be opened only if enough decryptors were asked the same
+   (`agreement`).
 4. From enough shares, the server reconstructs the seeds and removes the masks from the sum (`unmasking`).
 
 It follows Bonawitz et al. (2017) in the two kinds of masks, Bell et al. (2020) in the sparse graph, and Ma et al.

@@ -1,8 +1,9 @@
 """The decryptor's side: reveals shares of the seeds that are needed to unmask one sum, once per session.
 
 For a client that has uploaded, a decryptor reveals its share of the client's own seed. For a client that has not, it
-reveals its shares of the seeds that the client shares with those that have. It never reveals both kinds for one client,
-so no upload can be unmasked on its own, whichever clients the server names.
+reveals its shares of the seeds that the client shares with those that have. It never reveals both kinds for one client.
+The answers can be opened only if enough decryptors were asked for the same clients (`agreement`). So no upload can be
+unmasked on its own, whichever clients the server names.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedlatest.errors import ProtocolError
+from fedlatest.secure.agreement import seal_answer
 from fedlatest.secure.masking import share_key
 from fedlatest.secure.primitives import KeyPair, decrypt
 from fedlatest.secure.session import (
@@ -69,6 +71,11 @@ class UnmaskRequest:
         """A hash of the whole request: a decryptor answers the same request again, and no other of its session."""
         return hashlib.sha256(self.encode()).hexdigest()
 
+    @property
+    def statement(self) -> bytes:
+        """A hash of what all decryptors of the session must be asked in the same way."""
+        return hashlib.sha256(self.session.hash + json.dumps(self.included).encode()).digest()
+
 
 @dataclass(frozen=True)
 class AnsweredSessions:
@@ -106,7 +113,7 @@ class AnsweredSessions:
 
 
 def answer_request(request: UnmaskRequest, client: str, keys: KeyPair, *, scope: str, min_cohort: int) -> bytes:
-    """Return the shares that a decryptor reveals, as JSON.
+    """Return the shares that a decryptor reveals, as JSON; the server can open it with the answers of the others.
 
     The caller has recorded the request durably (`AnsweredSessions`), so that no other one of this session is answered.
 
@@ -122,7 +129,11 @@ def answer_request(request: UnmaskRequest, client: str, keys: KeyPair, *, scope:
     """
     check_request(request, client, keys, scope=scope, min_cohort=min_cohort)
     revealed = [_shares(request, index, client, keys) for index in range(len(request.included))]
-    return json.dumps({"shares": [encode_bytes(each) for each in revealed]}).encode()
+    content = json.dumps({"shares": [encode_bytes(each) for each in revealed]}).encode()
+    session = request.session
+    return seal_answer(
+        content, request.statement, client, keys, decryptors=session.decryptors, threshold=session.threshold
+    ).encode()
 
 
 def check_request(request: UnmaskRequest, client: str, keys: KeyPair, *, scope: str, min_cohort: int) -> None:

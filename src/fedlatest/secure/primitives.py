@@ -32,7 +32,7 @@ from fedlatest.errors import ProtocolError
 
 MaskedNumbers = npt.NDArray[np.uint64]
 MASK_DTYPE = np.dtype("<u8")
-SEED_BYTES, KEY_BYTES, NONCE_BYTES, COMMITMENT_BYTES = 16, 32, 12, 16
+SEED_BYTES, KEY_BYTES, NONCE_BYTES, TAG_BYTES, COMMITMENT_BYTES = 16, 32, 12, 16, 16
 _LABEL = b"fedlatest secure aggregation 1: "
 _CHUNK = 2**16  # numbers masked at a time: half a megabyte stays in the processor's cache
 
@@ -64,6 +64,15 @@ class KeyPair(NamedTuple):
             return private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
             raise ProtocolError(f"the public key {public.hex()[:80]} is not valid") from None
+
+
+def check_public_key(public: bytes) -> None:
+    """Raise ProtocolError if nobody can agree on a secret with the owner of a public key.
+
+    The shared secret of a point of low order is zero whatever the other private key is, and X25519 refuses it. A client
+    with such a key would make the uploads of all its neighbours fail.
+    """
+    KeyPair.generate().agree(public)
 
 
 def random_seed() -> bytes:
@@ -101,6 +110,11 @@ def encrypt(key: bytes, plain: bytes, context: bytes) -> bytes:
     """Encrypt and authenticate; the context is authenticated too, but not part of the result."""
     nonce = os.urandom(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plain, context)
+
+
+def sealed_length(length: int) -> int:
+    """Return how long the result of `encrypt` is for a plain text of some length."""
+    return NONCE_BYTES + length + TAG_BYTES
 
 
 def decrypt(key: bytes, sealed: bytes, context: bytes) -> bytes:

@@ -3,9 +3,9 @@
 The cohort is arranged in a ring, in the order of a hash of each client's id with the session's nonce. A client shares
 masks with the `degree` clients nearest to it in the ring; in a small cohort, with all others.
 
-The hash of the session goes into every derived key and every encrypted share. A client sees only its neighbours, so their
-names and keys go into its encrypted shares too. So the server cannot describe the session to a client in one way and to
-a decryptor in another: the shares of the client cannot be decrypted then.
+The hash of the session goes into every derived key and every encrypted share. A client sees only its neighbours, so
+their names and keys go into its encrypted shares too. So the server cannot describe the session to a client in one way
+and to a decryptor in another: the shares of the client cannot be decrypted then.
 """
 
 import base64

@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from fedlatest.errors import ProtocolError
 from fedlatest.secure import shamir
+from fedlatest.secure.agreement import SealedAnswer, open_answer
 from fedlatest.secure.decryptor import UnmaskRequest, revealed_positions
 from fedlatest.secure.masking import sign_of
-from fedlatest.secure.primitives import COMMITMENT_BYTES, MASK_DTYPE, MaskedNumbers, add_masks, commit
+from fedlatest.secure.primitives import COMMITMENT_BYTES, MASK_DTYPE, MaskedNumbers, add_masks, commit, sealed_length
 from fedlatest.secure.session import Session, decode_bytes, read_object
 from fedlatest.secure.shamir import SHARE_BYTES
 
@@ -52,7 +53,10 @@ class Collector:
         self._sealed: dict[int, _Sealed] = {}
         self._closed = False
         self._shares: dict[tuple[int, int], dict[int, bytes]] = {}  # (position, which seed) -> decryptor -> share
-        self._answered: set[int] = set()
+        self._answers: dict[int, SealedAnswer] = {}  # by decryptor
+        self._unopened: set[int] = set()
+        self._statement = b""
+        self._wrong: set[int] = set()  # decryptors whose answers were not valid
         self._complaints: dict[int, set[int]] = {}  # position -> decryptors without a valid share of it
 
     @property
@@ -89,38 +93,57 @@ class Collector:
         self._closed = True
         included = self.included
         self.session.check_included(included)
-        return {
+        requests = {
             decryptor.id: UnmaskRequest(
                 self.session, included, tuple(self._sealed[position].shares[index] for position in included)
             )
             for index, decryptor in enumerate(self.session.decryptors)
         }
+        self._statement = requests[self.session.decryptors[0].id].statement
+        return requests
 
     def add_answer(self, decryptor: str, payload: bytes) -> None:
-        """Add the shares that a decryptor reveals.
+        """Add the shares that a decryptor reveals; they can be read when enough decryptors have answered.
+
+        Shares that are not the ones that their owners committed to do not count: see `unreliable_decryptors`.
 
         Raises:
-            ProtocolError: the answer is not valid, or one of its shares is not the one that its owner committed to.
-                The valid shares count.
+            ProtocolError: the answer is not valid.
         """
         index = next((k for k, each in enumerate(self.session.decryptors) if each.id == decryptor), None)
-        if index is None or index in self._answered or not self._closed:
+        if index is None or index in self._answers or not self._closed:
             raise ProtocolError("the session does not wait for shares of this client")
+        self._answers[index] = SealedAnswer.decode(payload, len(self.session.decryptors))
+        self._unopened.add(index)
+        for each in sorted(self._unopened):
+            try:
+                content = open_answer(self._answers, each, self._statement, threshold=self.session.threshold)
+                if content is not None:
+                    self._unopened.remove(each)
+                    self._read_answer(each, content)
+            except ProtocolError:
+                self._unopened.discard(each)
+                self._wrong.add(each)
+
+    def _read_answer(self, index: int, content: bytes) -> None:
+        """Keep the valid shares in the answer of a decryptor; raise ProtocolError if not all are."""
         try:
-            revealed = [decode_bytes(each) for each in read_object(payload)["shares"]]
+            revealed = [decode_bytes(each) for each in read_object(content)["shares"]]
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("the shares are not valid") from None
-        included = self.included
-        if len(revealed) != len(included):
-            raise ProtocolError(f"the shares of {len(revealed)} clients were sent, not of {len(included)}")
-        self._answered.add(index)
-        wrong = []
-        for position, content in zip(included, revealed, strict=True):
-            if not self._add_shares(index, position, content):
+        if len(revealed) != len(self._sealed):
+            raise ProtocolError(f"the shares of {len(revealed)} clients were sent, not of {len(self._sealed)}")
+        for position, shares in zip(self.included, revealed, strict=True):
+            if not self._add_shares(index, position, shares):
                 self._complaints.setdefault(position, set()).add(index)
-                wrong.append(self.session.roster[position].id)
-        if wrong:
-            raise ProtocolError(f"the shares of {len(wrong)} clients do not match their commitments: {wrong[0]}, ...")
+                self._wrong.add(index)
+
+    @property
+    def unreliable_decryptors(self) -> list[str]:
+        """The ids of decryptors whose answers were not valid, or could not be opened although those of others were."""
+        opened = self._answers.keys() - self._unopened - self._wrong
+        found = self._wrong | (self._unopened if opened else set())
+        return [self.session.decryptors[index].id for index in sorted(found)]
 
     @property
     def is_complete(self) -> bool:
@@ -216,8 +239,8 @@ class Collector:
             seeds, shares = decode_bytes(fields["seeds"]), decode_bytes(fields["shares"])
         except (KeyError, TypeError, ValueError, AssertionError):
             raise ProtocolError("the shares of the upload are not valid") from None
-        lengths = (len(sealed), len(seeds), len(shares))
+        lengths = (*map(len, sealed), len(seeds), len(shares))
         unit = COMMITMENT_BYTES * num_seeds
-        if lengths != (num_decryptors, unit, unit * num_decryptors):
+        if lengths != (*[sealed_length(SHARE_BYTES * num_seeds)] * num_decryptors, unit, unit * num_decryptors):
             raise ProtocolError("the upload does not have the shares and commitments of its session")
         return _Sealed(sealed, seeds, shares)
