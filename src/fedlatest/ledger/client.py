@@ -183,6 +183,7 @@ def _handle_ticket(
         return _reply("lost", instruction, state, why=why)
     if _is_pending(instruction.ticket, state):  # a repeated instruction gets the same reply again
         pending = state.updates[-1]
+        _check_same_session(session, pending)
         update = store.read_update(instruction.job, pending)
         if update is None:
             _check_unchanged(store, instruction, stored)
@@ -195,8 +196,8 @@ def _handle_ticket(
         result = _newest_intact(store, instruction.job, earlier)
     else:
         result = _train(train, instruction)
-    salt = "" if session is None else os.urandom(SALT_BYTES).hex()
-    new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt)
+    salt, bound_to = ("", "") if session is None else (os.urandom(SALT_BYTES).hex(), session.hash.hex())
+    new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt, bound_to)
     kept = tuple(update for update in state.updates if update is base)
     state = replace(state, highest_ticket=instruction.ticket.number, updates=kept)
     with store.lock():
@@ -211,11 +212,20 @@ def _train(train: Callable[[], LocalUpdate], instruction: Instruction) -> LocalU
         return _checked(train(), instruction.settings["size"])
     except DeclinedError:
         raise
-    except FedlatestError as error:
+    except Exception as error:  # also one of the user's code: Flower would send its text to the server
         if not _is_secure(instruction):
             raise
         log.warning("fedlatest: training failed: %s", error)
         raise ProtocolError(f"training failed ({type(error).__name__}); the client's log has the reason") from None
+
+
+def _check_same_session(session: "SessionView | None", pending: StoredUpdate) -> None:
+    """Raise ProtocolError if an update would be masked for a second session.
+
+    If the same updates were in the sums of two sessions, the difference of the sums could be one client's update.
+    """
+    if session is not None and session.hash.hex() != pending.session:
+        raise ProtocolError("the update under this ticket was masked for another session")
 
 
 def _check_unchanged(store: ClientStore, instruction: Instruction, stored: ClientState | None) -> None:
@@ -290,7 +300,8 @@ def _upload(
 def _ahead(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:
     """Return the reply to an outdated instruction, with the tickets of the updates that are intact."""
     why = f"this client has seen ticket {state.highest_ticket} of epoch {state.epoch.number}"
-    return _reply("ahead", instruction, store.load(instruction.job) or state, why=why)
+    facts = _public_facts(store, instruction.job) if _is_secure(instruction) and instruction.ticket is None else {}
+    return _reply("ahead", instruction, store.load(instruction.job) or state, why=why, **facts)
 
 
 def _find(state: ClientState, ticket: Ticket | None, digest: str) -> StoredUpdate | None:

@@ -139,13 +139,15 @@ _CLIENT_ID = re.compile(r"[0-9a-f]{32}")
 class StoredUpdate:
     """An update on the client's disk, and the client's weight for it; the digest detects a damaged file.
 
-    In a secure job, the digest has a random salt of hexadecimal digits that only the client knows.
+    In a secure job, the digest has a random salt of hexadecimal digits that only the client knows, and `session` is the
+    hash of the only session for which the update is masked.
     """
 
     ticket: Ticket
     digest: str
     weight: float
     salt: str = ""
+    session: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ _CHECKSUM = "checksum"
 
 def _as_json(state: ClientState) -> bytes:
     updates = [
-        [*stored.ticket, stored.digest, stored.weight, *([stored.salt] if stored.salt else [])]
+        [*stored.ticket, stored.digest, stored.weight, *([stored.salt, stored.session] if stored.salt else [])]
         for stored in state.updates
     ]
     fields = {_JSON_KEYS.get(name, name): value for name, value in {**state.__dict__, "updates": updates}.items()}
