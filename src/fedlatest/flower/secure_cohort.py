@@ -73,11 +73,11 @@ class SecureCohort:
         assert settings is not None
         available = loop.available_clients()
         idle = available - loop.messages.busy() - loop.outcome.not_to_ask
-        leaving = idle & loop.leaving  # their goodbyes are masked among the uploads of the others
+        leaving = idle & loop.leaving  # their goodbyes are masked among enough uploads of the others
         selected = select(loop.algorithm, loop.ledger, loop.arrays, idle - leaving, cohort_size=loop.cohort_size)
         cohort = [*selected, *sorted(leaving)]
         decryptors = self._choose_decryptors(available, settings["num_decryptors"])
-        if len(cohort) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
+        if len(selected) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
             return
         try:
             instructions = self._secure.open(cohort, decryptors=decryptors)
@@ -123,6 +123,8 @@ class SecureCohort:
                 self.count_failure(message.client)
         loop.messages.drop("unmask")
         if session is not None:
+            for client in session.unreliable_decryptors:
+                self.count_failure(client)
             with loop.measuring_own_time():
                 self._finish(number, self._secure.end())
 

@@ -34,7 +34,6 @@ from fedlatest.ledger.checks import (
     check_base,
     check_hello,
     check_job,
-    check_public_key,
     check_ticket,
     check_upload,
     find_inconsistency,
@@ -189,8 +188,8 @@ class Ledger:
         try:
             self._check_job(reply)
             check_hello(reply, max_weight=self.limits.max_weight)
-            if self.secure is not None:
-                check_public_key(reply.public_key)
+            if self.secure is not None and (known is None or known.public_key != reply.public_key):
+                self.secure.check_public_key(reply.public_key)
             self._check_may_join(reply, known)
             self._check_plausible(reply, known)
         except ProtocolError as error:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedlatest.errors import ProtocolError
+from fedlatest.ledger.checks import check_public_key
 from fedlatest.ledger.messages import Instruction, Reply
 from fedlatest.ledger.secure_settings import WEIGHT_UNIT, scope_of
 
@@ -160,6 +161,13 @@ class SecureRounds:
             with self._ledger.batch():
                 self._write_number(reply.highest_session)
             self._number = reply.highest_session
+
+    def check_public_key(self, public_key: str) -> None:
+        """Raise ProtocolError unless the public key of a client, in hexadecimal digits, can be used by others."""
+        from fedlatest.secure.primitives import check_public_key as check_usable
+
+        check_public_key(public_key)
+        check_usable(bytes.fromhex(public_key))
 
     def _write_number(self, number: int) -> None:
         self._ledger.database.execute("UPDATE state SET session = ?", number)

@@ -72,13 +72,25 @@ class SecureSession:
         self.replies[reply.client] = replace(reply, upload=None, payload=b"")
 
     def requests(self) -> dict[str, UnmaskRequest]:
-        """Return the requests to the decryptors; raise ProtocolError if the sum must not be unmasked."""
+        """Return the requests to the decryptors; raise ProtocolError if the sum must not be unmasked.
+
+        Goodbyes do not count for the minimum: if all but one client left in a session, the update of the one that stays
+        would be the new sum.
+        """
+        num_uploads = sum(reply.kind != "goodbye" for reply in self.replies.values())
+        if num_uploads < self.min_cohort:
+            raise ProtocolError(f"{num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
         self.requested = True
         return self._collector.requests()
 
     def add_shares(self, reply: Reply) -> None:
         """Add the shares of a decryptor; raise ProtocolError if some are not valid."""
         self._collector.add_answer(reply.client, reply.payload)
+
+    @property
+    def unreliable_decryptors(self) -> list[str]:
+        """The ids of decryptors whose shares were not valid."""
+        return self._collector.unreliable_decryptors
 
     @property
     def is_complete(self) -> bool:
