@@ -26,8 +26,8 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "deployment": {"availability", "files", "ledger"},
     "digest": set(),
     "experiments": {
-        "algorithms", "availability", "data", "machine", "models", "paths", "runs", "simulation", "streams",
-        "theory",
+        "algorithms", "availability", "data", "machine", "models", "paths", "privacy", "runs", "simulation",
+        "streams", "theory",
     },
     "files": set(),
     "flower": {"algorithms", "availability", "ledger", "runs", "trees"},
@@ -42,8 +42,8 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "reproduction": {"experiments", "report"},
     "runs": {"bounded_reading", "files"},
     "simulation": {
-        "algorithms", "availability", "data", "identity", "kernels", "machine", "models", "paths", "runs", "streams",
-        "theory", "trees",
+        "algorithms", "availability", "data", "identity", "kernels", "machine", "models", "paths", "privacy", "runs",
+        "streams", "theory", "trees",
     },
     "streams": set(),
     "theory": set(),
