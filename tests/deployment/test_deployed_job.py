@@ -3,9 +3,9 @@ the accuracy is that of a job without faults."""
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from flwr.app import ArrayRecord, MetricRecord
@@ -52,6 +52,7 @@ def deploy(
     tls: bool = True,
     deadline: float = 30.0,  # on a machine with other work, replies have taken more than 12 s
     plan: tuple[Fault, ...] | None = None,
+    settings: Mapping[str, Any] | None = None,
     **numbers: int,
 ) -> Outcome:
     """Run the job with a plan of faults, or with the given numbers of faults of each kind, and audit it."""
@@ -62,6 +63,7 @@ def deploy(
     faults = FaultInjector(plan)
     config = {
         **TRAINING, "rounds": rounds, "cohort-size": min(COHORT, nodes), "deadline": deadline, "min-clients": nodes,
+        **(settings or {}),
     }  # fmt: skip
     with federation:
         status = supervise(federation, config, faults=faults)
@@ -129,6 +131,20 @@ def test_a_job_finishes_although_a_node_is_paused_for_longer_than_a_round(tmp_pa
     check(found, rounds=6, faults=1, at_least=1, nodes=2)
     assert found.num_runs == 1
     assert [event for event in found.events if event["event"] == "merged" and event["unanswered"]]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("mark")
+def test_a_secure_job_finishes_despite_kills(tmp_path: Path) -> None:
+    """Masked uploads; a node, the SuperLink and the server app are killed. Every round counts completely or not at all:
+    the sum is exact, and the number of updates in it is that of the sessions that were unmasked."""
+    settings = {"secure": True, "cohort-size": 4, "min-cohort": 2}
+    found = deploy(tmp_path, rounds=8, seed=4, settings=settings, node_kills=1, superlink_kills=1, app_kills=1)
+    check(found, rounds=8, faults=3, at_least=2)
+    assert found.num_runs > 1
+    merged = [event for event in found.events if event["event"] == "merged"]
+    assert {len(event["applied"]) for event in merged} <= {0, 2, 3, 4}
+    assert found.accuracy > 0.6, "after eight rounds without faults it is about 0.85"
 
 
 @pytest.mark.chaos
