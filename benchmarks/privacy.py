@@ -84,10 +84,11 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, default=Path("docs/images/privacy-mnist.png"))
     parser.add_argument("--seeds", type=int, help="number of seeds; by default 5 for N = 1000, 3 for N = 10,000")
     parser.add_argument("--clients", type=int, nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "gpu"])
     parser.add_argument("--search", action="store_true", help="search the clip norm and the limits")
     options = parser.parse_args()
     root = options.out / "search" if options.search else options.out
-    many = ManyRuns("mnist", mnist.load, options.data, root, Resources("cpu", None, None))
+    many = ManyRuns("mnist", mnist.load, options.data, root, Resources(options.device, None, None))
     if options.search:
         print_search(many, options.clients)
         return

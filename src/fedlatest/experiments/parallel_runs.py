@@ -3,10 +3,9 @@
 `process_runs` runs batches in worker processes, `cluster_runs` on a Dask cluster.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +95,7 @@ def group_by_program(
     """Group experiments that share a compiled program into batches.
 
     Args:
-        experiments: experiments with distinct names.
+        experiments: the experiments.
         folders: the run folder of each experiment.
         builder: holds the data and builds the federations.
         seeds: the seeds of every experiment.
@@ -104,13 +103,10 @@ def group_by_program(
     Returns:
         One batch per program, in the order in which the programs first appear.
     """
-    programs = {experiment.name: experiment.spec(builder, seeds).batch_key for experiment in experiments}
-    numbers = {program: number for number, program in enumerate(dict.fromkeys(programs.values()))}
-    pairs = sorted(zip(experiments, folders, strict=True), key=lambda pair: numbers[programs[pair[0].name]])
-    return [
-        Batch(*(tuple(column) for column in zip(*group, strict=True)))
-        for _, group in groupby(pairs, key=lambda pair: numbers[programs[pair[0].name]])
-    ]
+    groups: dict[Hashable, list[tuple[Experiment, Path]]] = {}
+    for experiment, folder in zip(experiments, folders, strict=True):
+        groups.setdefault(experiment.spec(builder, seeds).batch_key, []).append((experiment, folder))
+    return [Batch(*(tuple(column) for column in zip(*group, strict=True))) for group in groups.values()]
 
 
 def single_batches(experiments: Sequence[Experiment], folders: Sequence[Path]) -> list[Batch]:
