@@ -125,6 +125,8 @@ class SecureCohort:
         if session is not None:
             for client in session.unreliable_decryptors:
                 self.count_failure(client)
+                name = loop.display_name(client)
+                loop.events.write("refused", round=loop.ledger.round, client=name, why="its shares are not valid")
             with loop.measuring_own_time():
                 self._finish(number, self._secure.end())
 
