@@ -113,10 +113,11 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest"),
+            *("participations", "last_participation"),
         ],
         "expelled": ["client"],
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],
-        "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable"],
+        "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable", "noise_seed"],
     }
     assert TABLES.count("CREATE TABLE") == len(columns)
     assert job.database.rows("SELECT owner, name, dtype FROM arrays ORDER BY owner") == [

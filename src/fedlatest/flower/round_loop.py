@@ -129,9 +129,14 @@ class RoundLoop:
             self.sleep(self.timeouts.poll)
 
     def run_round(self) -> RoundOutcome:
-        """Run one round and commit it to the ledger."""
+        """Run one round and commit it to the ledger.
+
+        Raises:
+            BudgetError: The privacy budget does not allow the round; it was not started.
+        """
         if not self.outcome.has_upload:  # a late upload may be waiting for this round
             self._remove_expelled()
+        self.ledger.check_budget()
         outcome, began, round = self.outcome, self.clock(), self.ledger.round
         self.events.write("round", round=round, job=self.ledger.job)
         record = to_record(self.model)
@@ -235,10 +240,15 @@ class RoundLoop:
             outcome.rebase_asked += rebasing
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
-        """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
-        leaving = clients & self._leaving
+        """Return clients that can upload without training: those of an earlier epoch, and those that want to leave.
+
+        In a private job a rebase would use up as much of the budget as training, so clients train instead.
+        """
+        allowed = {client.id for client in self.ledger.clients() if self.ledger.may_take_part(client, "rebase")}
+        leaving = clients & self._leaving & allowed
         round = self.ledger.round
-        if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
+        config = self.ledger.config
+        if config.memory != "client" or config.privacy is not None or self.ledger.epoch.number == 1:
             return sorted(leaving)
         not_in_sum = {
             client.id for client in self.ledger.clients() if client.applied is None and client.backoff_until <= round

@@ -85,11 +85,18 @@ def select(
         algorithm: The algorithm of the job.
         ledger: Knows the clients and the round.
         arrays: The server's arrays.
-        available: Clients that can be asked; those in a cool-down after a failure are left out.
+        available: Clients that can be asked; those in a cool-down after a failure, and those that the limits of a
+            private job exclude, are left out.
         cohort_size: The largest number of clients to select.
     """
     rows = ledger.clients()
-    ready = np.array([client.id in available and client.backoff_until <= ledger.round for client in rows], bool)
+    ready = np.array(
+        [
+            client.id in available and client.backoff_until <= ledger.round and ledger.may_take_part(client)
+            for client in rows
+        ],
+        bool,
+    )
     size = min(cohort_size, len(rows))
     if size < 1 or not ready.any():
         return []

@@ -20,6 +20,7 @@ from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, FixedPoint, la
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
+from fedlatest.ledger.participation import ParticipationLimits, shares_metrics
 
 
 class LocalUpdate(NamedTuple):
@@ -137,12 +138,15 @@ def _handle_ticket(
             _check_unchanged(store, instruction, stored)
             return _ahead(store, instruction, state)
         return _upload(instruction, state, base, base_update, pending, LocalUpdate(update, pending.weight, {}))
+    state = _count_participation(state, instruction, leaves_nothing=state.leaving and base is None)
     if state.leaving:
         result = LocalUpdate(np.zeros(instruction.settings["size"], np.int32), 0.0, {})
     elif instruction.kind == "rebase":
         result = _newest_intact(store, instruction.job, earlier)
     else:
         result = _checked(train(), instruction.settings["size"])
+        if not shares_metrics(instruction.settings):
+            result = result._replace(metrics={})
     new = StoredUpdate(instruction.ticket, digest_of(result.update), result.weight)
     kept = tuple(update for update in state.updates if update is base)
     state = replace(state, highest_ticket=instruction.ticket.number, updates=kept)
@@ -150,6 +154,18 @@ def _handle_ticket(
         _check_unchanged(store, instruction, stored)
         store.save_update(instruction.job, state, new, result.update)
     return _upload(instruction, state, base, base_update, new, result)
+
+
+def _count_participation(state: ClientState, instruction: Instruction, *, leaves_nothing: bool) -> ClientState:
+    """Return the state after another upload in a private job; raise DeclinedError if there were too many.
+
+    The server enforces the same limits, unless its ledger was restored from a backup and has forgotten some rounds.
+    """
+    limits = ParticipationLimits.of(instruction.settings.get("privacy"))
+    if limits is None or leaves_nothing:
+        return state
+    limits.check_own_count(state.participations, state.last_participation, instruction.round)
+    return replace(state, participations=state.participations + 1, last_participation=instruction.round)
 
 
 def _check_unchanged(store: ClientStore, instruction: Instruction, stored: ClientState | None) -> None:

@@ -45,13 +45,15 @@ CREATE TABLE state (round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime 
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
     seen REAL, last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
-    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT
+    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT,
+    participations INTEGER, last_participation INTEGER
 );
 CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, checksum INTEGER, file TEXT,
     content BLOB, PRIMARY KEY (owner, name, chunk));
 CREATE TABLE rounds (
-    round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB
+    round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB,
+    noise_seed TEXT
 );
 """
 _READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import ConfigError
+from fedlatest.ledger.participation import check_privacy
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Memory = Literal["client", "server", "none"]
+_OPTIONAL = {"privacy"}  # settings that are left out if they are None: hashes of jobs without them do not change
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class JobConfig:
         clip_norm: scale updates down to at most this Euclidean norm; None for no limit.
         seed: seed of the random choices at the server.
         weighs: whether clients send their update times their weight (number of samples).
+        privacy: settings of differential privacy; None for a job without. `rounds`, `min_separation` and
+            `max_participations` are required, and the ledger enforces them; the others are for the server's algorithm.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -42,6 +46,7 @@ class JobConfig:
     clip_norm: float | None = None
     seed: int = 0
     weighs: bool = False
+    privacy: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.memory not in get_args(Memory):
@@ -52,11 +57,14 @@ class JobConfig:
             raise ConfigError(f"clip_norm={self.clip_norm}: must be above 0, or None for no clipping")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed={self.seed}: must be between 0 and 2^32 - 1")
+        if self.privacy is not None:
+            check_privacy(self.privacy, self.memory, self.clip_norm)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values for JSON; 10 and 10.0 give the same result."""
         clip_norm = None if self.clip_norm is None else float(self.clip_norm)
-        return {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
+        values = {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
+        return {name: value for name, value in values.items() if value is not None or name not in _OPTIONAL}
 
     @property
     def hash(self) -> str:

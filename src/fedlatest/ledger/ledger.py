@@ -46,6 +46,7 @@ from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
 from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
+from fedlatest.ledger.participation import ParticipationLimits, client_settings, is_participation
 from fedlatest.ledger.round_sums import RoundSums, add_upload
 
 Outcome = Literal["accepted", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
@@ -89,7 +90,8 @@ class Ledger:
         self.database, self.limits, self._clock, self._token = database, limits or Limits(), clock, token
         self.job, self.config, self.layout = read_job(database)
         self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
-        self._settings = {**self.config.as_dict(), "size": self.layout.size}
+        self._settings = {**client_settings(self.config.as_dict()), "size": self.layout.size}
+        self._participation = ParticipationLimits.of(self.config.privacy)
         self._boot = token()
         self._writing_depth = 0
         with database.write():  # first take ownership, then read: from now on, no other server can write
@@ -224,19 +226,34 @@ class Ledger:
 
     # A round
 
+    def check_budget(self) -> None:
+        """Raise BudgetError if the privacy budget of the job does not allow the open round."""
+        if self._participation is not None:
+            self._participation.check_round(self.round, self.clients())
+
+    def may_take_part(self, client: ClientRow, kind: InstructionKind = "train") -> bool:
+        """Return whether the limits of a private job allow that the reply to an instruction counts in the open round.
+
+        Where no update is remembered, the reply to a rebase is the goodbye of a client, which is zero: always allowed.
+        """
+        limits = self._participation
+        if limits is None or (kind == "rebase" and self.config.memory == "none"):
+            return True
+        return limits.allow(client.participations, client.last_participation, self.round)
+
     def issue(self, clients: Sequence[str], kind: InstructionKind = "train") -> dict[str, Instruction]:
         """Issue a new ticket to each client and return the instructions to send, by client; the tickets are durable.
 
         A client whose upload is accepted in the open round is left out: with a new ticket it would delete the update
-        that is about to count.
+        that is about to count. So is a client that may not take part (`may_take_part`).
         """
         instructions: dict[str, Instruction] = {}
         with self._writing():
             for client in clients:
-                if client in self._accepted:
-                    continue
                 row = self.table.get(client)
                 assert row is not None, "tickets are issued to clients of the job only"
+                if client in self._accepted or not self.may_take_part(row, kind):
+                    continue
                 ticket = Ticket((row.issued.number if row.issued else 0) + 1, self._token())
                 self.table.set_issued(client, ticket)
                 instructions[client] = self.instruction(
@@ -271,6 +288,8 @@ class Ledger:
                 reply, client, epoch=self.epoch, config=self.config, layout=self.layout,
                 max_weight=self.limits.max_weight,
             )  # fmt: skip
+            if self._participation is not None and is_participation(reply):
+                self._participation.check_upload(client, self.round)
         except ProtocolError as error:
             return Verdict("refused", str(error))
         self._accept(reply, client)
@@ -303,6 +322,7 @@ class Ledger:
         reachable: Iterable[str] = (),
         missed: Iterable[str] = (),
         declined: Iterable[str] = (),
+        noise_seed: str | None = None,
     ) -> list[str]:
         """Close the open round in one transaction. If a client lost its update in the sum, start a new epoch after it.
 
@@ -312,10 +332,16 @@ class Ledger:
             reachable: clients that were in contact, whether available or not; their time of last contact is updated.
             missed: clients that were asked and did not deliver; not selected for the next 1, 2, 4, ... rounds.
             declined: clients that declined; not selected in the next round.
+            noise_seed: seed of the noise that `arrays` contain, in a private job.
 
         Returns:
             The ids of the clients that were forgotten, because they have never contributed and are gone.
+
+        Raises:
+            BudgetError: the privacy budget does not allow another round.
         """
+        if self._participation is not None:
+            self._participation.check_round(self.round, [])
         now, accepted, keeps_sum = self.uptime, self._accepted, self.config.memory != "none"
         available = {*available, *accepted}
         reachable = {*available, *reachable}
@@ -336,7 +362,8 @@ class Ledger:
             bits = (available_bits, self.table.bits(took_part), self.table.bits(reachable))
             times = (time.time(), now)
             self.database.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?)", self.round, self.epoch.number, *times, *bits
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                *(self.round, self.epoch.number, *times, *bits, noise_seed),
             )
             self.database.execute("UPDATE state SET round = round + 1")
         self.round += 1
@@ -345,6 +372,11 @@ class Ledger:
         if self.needs_resync:
             self.resync()
         return forgotten
+
+    def noise_seeds(self) -> list[str]:
+        """Return the seeds of the noise in the closed rounds of this epoch, oldest first; one per round."""
+        query = "SELECT noise_seed FROM rounds WHERE epoch = ? ORDER BY round"
+        return [seed for (seed,) in self.database.rows(query, self.epoch.number)]
 
     def resync(self) -> None:
         """Start a new epoch with an empty sum; accepted uploads of the open round are discarded.
@@ -395,6 +427,8 @@ class Ledger:
         assert reply.ticket is not None
         row = self.table.get(client)
         assert row is not None
+        if is_participation(reply):
+            self.table.add_participation(client, self.round)
         if reply.kind == "goodbye":
             self.table.remove(client)
         else:
