@@ -107,8 +107,8 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         for (table,) in job.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
     }
     assert columns == {
-        "job": ["id", "schema", "config", "layout", "created"],
-        "state": ["round", "boot", "epoch", "token", "uptime"],
+        "job": ["id", "schema", "config", "layout", "created", "noise_plan"],
+        "state": ["round", "boot", "epoch", "token", "uptime", "releases"],
         "clients": [
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),

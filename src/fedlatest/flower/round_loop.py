@@ -36,6 +36,7 @@ from fedlatest.flower.round_outcome import EventLog, RoundOutcome, mean_metrics
 from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.ledger import Ledger, Verdict
 from fedlatest.ledger.messages import LEAVING
+from fedlatest.ledger.participation import shares_metrics
 
 log = logging.getLogger("flwr")
 LAST_ASK = 0.75  # share of the deadline after which no client is asked: it could not reply in time
@@ -240,18 +241,15 @@ class RoundLoop:
             outcome.rebase_asked += rebasing
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
-        """Return clients that can upload without training: those of an earlier epoch, and those that want to leave.
-
-        In a private job a rebase would use up as much of the budget as training, so clients train instead.
-        """
-        allowed = {client.id for client in self.ledger.clients() if self.ledger.may_take_part(client, "rebase")}
-        leaving = clients & self._leaving & allowed
-        round = self.ledger.round
-        config = self.ledger.config
-        if config.memory != "client" or config.privacy is not None or self.ledger.epoch.number == 1:
+        """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
+        leaving = clients & self._leaving
+        round, may_take_part = self.ledger.round, self.ledger.may_take_part
+        if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
         not_in_sum = {
-            client.id for client in self.ledger.clients() if client.applied is None and client.backoff_until <= round
+            client.id
+            for client in self.ledger.clients()
+            if client.applied is None and client.backoff_until <= round and may_take_part(client)
         }
         return sorted(leaving | (clients & not_in_sum) - self._cannot_rebase)
 
@@ -316,7 +314,7 @@ class RoundLoop:
                 self._leaving.add(decoded.client)  # ask for its goodbye in this round
             return verdict
         verdict = self.ledger.handle_reply(decoded)
-        if verdict.outcome == "accepted" and decoded.trained:
+        if verdict.outcome == "accepted" and decoded.trained and shares_metrics(self.ledger.config.privacy):
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
 

@@ -16,9 +16,11 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
+from fedlatest.flower.private_sums import add_noise, privacy_settings
 from fedlatest.ledger import ClientRow
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
+from fedlatest.privacy import Privacy
 from fedlatest.trees import named_leaves
 
 PART = "update"
@@ -33,6 +35,8 @@ def job_config(
     unit: float | None = None,
     clip_norm: float | None = None,
     seed: int = 0,
+    privacy: Privacy | None = None,
+    share_metrics: bool = False,
 ) -> JobConfig:
     """Return the configuration of a job that runs an algorithm.
 
@@ -42,6 +46,8 @@ def job_config(
         unit: The grid that updates are rounded to.
         clip_norm: The largest norm of an update.
         seed: The seed of the job.
+        privacy: The guarantee of differential privacy, if the job has one. It sets the largest norm of an update.
+        share_metrics: Whether clients of a private job send the metrics of their training.
 
     Raises:
         ConfigError: If the algorithm cannot be deployed or a value is out of range.
@@ -54,14 +60,18 @@ def job_config(
     if memory is not None and upload.remembered == (memory == "none"):
         hint = "remembers updates; choose client or server" if upload.remembered else "remembers nothing; leave it out"
         raise ConfigError(f"memory={memory!r}: {algorithm.name} {hint}")
+    if privacy is not None and clip_norm is not None:
+        raise ConfigError(f"clip_norm={clip_norm}: the privacy settings have their own; leave it out")
+    private = None if privacy is None else privacy_settings(privacy, algorithm, share_metrics=share_metrics)
     return JobConfig(
         algorithm.name,
         dict(algorithm.settings),
         memory=cast(Memory, memory or ("client" if upload.remembered else "none")),  # JobConfig checks it
         unit=unit if unit is not None else (WEIGHTED_UNIT if upload.weighted else PLAIN_UNIT),
-        clip_norm=clip_norm,
+        clip_norm=clip_norm if privacy is None else privacy.clip_norm,
         seed=seed,
         weighs=upload.weighted,
+        privacy=private,
     )
 
 
@@ -125,6 +135,7 @@ def merge(
     sums, unit = ledger.sums(), ledger.config.unit
     if sums.num_clients == 0:
         return dict(arrays)
+    sums = add_noise(sums, ledger)
     remembered = _declared_upload(algorithm).remembered
     trained = _ComputedOnAccess(lambda: sums.trained_delta_in(unit))
     summed = Sums(

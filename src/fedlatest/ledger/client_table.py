@@ -236,7 +236,8 @@ def _client_row(row: list[Any]) -> ClientRow:
     number, client, name, member, contributed, weight, *counts = row[:10]
     issued, applied = _ticket(*row[10:12]), _ticket(*row[12:14])
     tickets = (issued, applied, row[14])
-    return ClientRow(number, client, name, bool(member), bool(contributed), weight, *counts, *tickets, *row[15:])
+    facts: tuple[Any, ...] = (*counts, *tickets, *row[15:])
+    return ClientRow(number, client, name, bool(member), bool(contributed), weight, *facts)
 
 
 def _ticket(number: int | None, nonce: str | None) -> Ticket | None:

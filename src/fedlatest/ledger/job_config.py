@@ -33,7 +33,8 @@ class JobConfig:
         seed: seed of the random choices at the server.
         weighs: whether clients send their update times their weight (number of samples).
         privacy: settings of differential privacy; None for a job without. `rounds`, `min_separation` and
-            `max_participations` are required, and the ledger enforces them; the others are for the server's algorithm.
+            `max_participations` are required, and the ledger enforces them. With `share_metrics`, clients send the
+            metrics of their training, which are not private. The others describe the noise.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -58,7 +59,7 @@ class JobConfig:
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed={self.seed}: must be between 0 and 2^32 - 1")
         if self.privacy is not None:
-            check_privacy(self.privacy, self.memory, self.clip_norm)
+            check_privacy(self.privacy, self.clip_norm)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values for JSON; 10 and 10.0 give the same result."""

@@ -21,7 +21,7 @@ after every step.
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +40,13 @@ from fedlatest.ledger.checks import (
     lacks_base,
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
-from fedlatest.ledger.database import Database, create_job, read_job
+from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan
 from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
 from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
-from fedlatest.ledger.participation import ParticipationLimits, client_settings, is_participation
+from fedlatest.ledger.participation import ParticipationLimits
 from fedlatest.ledger.round_sums import RoundSums, add_upload
 
 Outcome = Literal["accepted", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"]
@@ -90,13 +90,15 @@ class Ledger:
         self.database, self.limits, self._clock, self._token = database, limits or Limits(), clock, token
         self.job, self.config, self.layout = read_job(database)
         self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
-        self._settings = {**client_settings(self.config.as_dict()), "size": self.layout.size}
+        self._settings = {**self.config.as_dict(), "size": self.layout.size}
         self._participation = ParticipationLimits.of(self.config.privacy)
+        self.noise_plan = read_noise_plan(database)
         self._boot = token()
         self._writing_depth = 0
         with database.write():  # first take ownership, then read: from now on, no other server can write
             database.execute("UPDATE state SET boot = ?", self._boot)
-            [(self.round, number, epoch_token, uptime)] = database.rows("SELECT round, epoch, token, uptime FROM state")
+            columns = "round, epoch, token, uptime, releases"
+            [(self.round, number, epoch_token, uptime, self.releases)] = database.rows(f"SELECT {columns} FROM state")
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
             self.table = ClientTable(database)
             self._expelled = self._read_expelled()
@@ -118,6 +120,7 @@ class Ledger:
         config: JobConfig,
         layout: Layout,
         arrays: Callable[[], Arrays],
+        noise_plan: Callable[[], Mapping[str, Any] | None] = lambda: None,
         **options: Any,
     ) -> "Ledger":
         """Open the ledger of a job, or create it. A server that has it open can no longer write.
@@ -127,6 +130,7 @@ class Ledger:
             config: the job's configuration.
             layout: the model's layout.
             arrays: returns the server's initial arrays; called only if the ledger is new.
+            noise_plan: returns the noise plan of a private job; called only if the ledger is new.
             options: passed to the constructor.
 
         Raises:
@@ -135,7 +139,7 @@ class Ledger:
         database = path if isinstance(path, Database) else Database.open(path)
         try:
             if database.is_new:
-                create_job(database, config, layout, arrays())
+                create_job(database, config, layout, arrays(), noise_plan=noise_plan())
             database.check_structure()
             _check_job_is(database, config, layout)
             return cls(database, **options)
@@ -229,30 +233,39 @@ class Ledger:
     def check_budget(self) -> None:
         """Raise BudgetError if the privacy budget of the job does not allow the open round."""
         if self._participation is not None:
-            self._participation.check_round(self.round, self.clients())
+            self._participation.check_round(self.releases, self.clients())
 
-    def may_take_part(self, client: ClientRow, kind: InstructionKind = "train") -> bool:
-        """Return whether the limits of a private job allow that the reply to an instruction counts in the open round.
-
-        Where no update is remembered, the reply to a rebase is the goodbye of a client, which is zero: always allowed.
-        """
+    def may_take_part(self, client: ClientRow) -> bool:
+        """Return whether the limits of a private job allow an upload of a client in the open round."""
         limits = self._participation
-        if limits is None or (kind == "rebase" and self.config.memory == "none"):
-            return True
-        return limits.allow(client.participations, client.last_participation, self.round)
+        return limits is None or limits.allow(client.participations, client.last_participation, self.round)
+
+    def draw_noise_seed(self) -> str:
+        """Return a new secret seed for the noise of the open round; the last one is stored when the round is closed.
+
+        A seed is never used for two sums, because each attempt to close a round draws a new one: also after an error,
+        a crash, or the restore of a backup.
+        """
+        self._noise_seed = secrets.token_hex(16)
+        return self._noise_seed
+
+    def noise_seed(self, rounds_ago: int) -> str | None:
+        """Return the seed of the noise in a closed round, 1 for the last one; None if that round had no noise."""
+        found = self.database.rows("SELECT noise_seed FROM rounds WHERE round = ?", self.round - rounds_ago)
+        return found[0][0] if found else None
 
     def issue(self, clients: Sequence[str], kind: InstructionKind = "train") -> dict[str, Instruction]:
         """Issue a new ticket to each client and return the instructions to send, by client; the tickets are durable.
 
         A client whose upload is accepted in the open round is left out: with a new ticket it would delete the update
-        that is about to count. So is a client that may not take part (`may_take_part`).
+        that is about to count. So is a client that may not train any more (`may_take_part`).
         """
         instructions: dict[str, Instruction] = {}
         with self._writing():
             for client in clients:
                 row = self.table.get(client)
                 assert row is not None, "tickets are issued to clients of the job only"
-                if client in self._accepted or not self.may_take_part(row, kind):
+                if client in self._accepted or (kind == "train" and not self.may_take_part(row)):
                     continue
                 ticket = Ticket((row.issued.number if row.issued else 0) + 1, self._token())
                 self.table.set_issued(client, ticket)
@@ -288,7 +301,7 @@ class Ledger:
                 reply, client, epoch=self.epoch, config=self.config, layout=self.layout,
                 max_weight=self.limits.max_weight,
             )  # fmt: skip
-            if self._participation is not None and is_participation(reply):
+            if self._participation is not None and reply.kind == "upload":
                 self._participation.check_upload(client, self.round)
         except ProtocolError as error:
             return Verdict("refused", str(error))
@@ -322,7 +335,6 @@ class Ledger:
         reachable: Iterable[str] = (),
         missed: Iterable[str] = (),
         declined: Iterable[str] = (),
-        noise_seed: str | None = None,
     ) -> list[str]:
         """Close the open round in one transaction. If a client lost its update in the sum, start a new epoch after it.
 
@@ -332,7 +344,6 @@ class Ledger:
             reachable: clients that were in contact, whether available or not; their time of last contact is updated.
             missed: clients that were asked and did not deliver; not selected for the next 1, 2, 4, ... rounds.
             declined: clients that declined; not selected in the next round.
-            noise_seed: seed of the noise that `arrays` contain, in a private job.
 
         Returns:
             The ids of the clients that were forgotten, because they have never contributed and are gone.
@@ -341,7 +352,7 @@ class Ledger:
             BudgetError: the privacy budget does not allow another round.
         """
         if self._participation is not None:
-            self._participation.check_round(self.round, [])
+            self._participation.check_round(self.releases, [])
         now, accepted, keeps_sum = self.uptime, self._accepted, self.config.memory != "none"
         available = {*available, *accepted}
         reachable = {*available, *reachable}
@@ -363,20 +374,16 @@ class Ledger:
             times = (time.time(), now)
             self.database.execute(
                 "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                *(self.round, self.epoch.number, *times, *bits, noise_seed),
+                *(self.round, self.epoch.number, *times, *bits, self._noise_seed),
             )
-            self.database.execute("UPDATE state SET round = round + 1")
+            self.database.execute("UPDATE state SET round = round + 1, releases = releases + 1")
         self.round += 1
+        self.releases += 1
         self._closing_times.append(now)
         self._reset_round()
         if self.needs_resync:
             self.resync()
         return forgotten
-
-    def noise_seeds(self) -> list[str]:
-        """Return the seeds of the noise in the closed rounds of this epoch, oldest first; one per round."""
-        query = "SELECT noise_seed FROM rounds WHERE epoch = ? ORDER BY round"
-        return [seed for (seed,) in self.database.rows(query, self.epoch.number)]
 
     def resync(self) -> None:
         """Start a new epoch with an empty sum; accepted uploads of the open round are discarded.
@@ -427,11 +434,10 @@ class Ledger:
         assert reply.ticket is not None
         row = self.table.get(client)
         assert row is not None
-        if is_participation(reply):
-            self.table.add_participation(client, self.round)
         if reply.kind == "goodbye":
             self.table.remove(client)
         else:
+            self.table.add_participation(client, self.round)
             round = self.round if reply.trained else None
             self.table.set_applied(client, reply.ticket, digest=reply.update_digest, weight=reply.weight, round=round)
         if self.config.memory == "server":
@@ -548,6 +554,7 @@ class Ledger:
         self._reported_loss: set[str] = set()
         self._delta = None
         self._untrained_delta = None
+        self._noise_seed: str | None = None
 
 
 def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None:
