@@ -92,7 +92,7 @@ def test_correlated_noise_has_a_smaller_error_than_independent_noise(rounds: int
 
 
 def test_clipping_whole_updates_has_a_smaller_error_than_clipping_differences() -> None:
-    """Error of the model, a double prefix sum of differences, for differences of norm 1: at the best c, 4 times more."""
+    """The error of the model, a double prefix sum of differences of norm 1, is 4 times larger at the best c."""
     rounds, separation = 100, 10
     model = np.tri(rounds) @ np.tri(rounds)
 
