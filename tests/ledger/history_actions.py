@@ -201,7 +201,9 @@ class History(HistoryState):
             self.connection.backup(copy)
             content = copy.serialize()
         copy.close()
-        self.backups.append(Backup(content, dict(self.in_sum), dict(self.weights), set(self.used)))
+        self.backups.append(
+            Backup(content, dict(self.in_sum), dict(self.weights), set(self.used), self._participations())
+        )
 
     def do_restore(self, which: int, _: int = 0) -> None:
         """Restore the ledger from a backup."""
@@ -209,6 +211,7 @@ class History(HistoryState):
         self.connection.close()
         self.connection = self._connect(backup.content)
         self.in_sum, self.weights, self.used = dict(backup.in_sum), dict(backup.weights), set(backup.used)
+        self.participations = {client: list(rounds) for client, rounds in backup.participations.items()}
         self.ledger_restores += 1
         self.outdated_instructions.update(self.instructions)
         self.data_was_lost = True
@@ -242,12 +245,28 @@ class History(HistoryState):
         for _ in range(ROUNDS_TO_RECOVER):
             self._faultless_round()
             self.check()
+        if self.participation is not None:
+            self._check_recovery_of_private_job()
+            return
         assert not without_base or self.num_reports > num_reports, "an update was lost and the loss was not reported"
         staying = {client for client in self.devices if not self._is_leaving(client)}
         assert {client.id for client in self.ledger.clients()} == staying, "a client is missing"
         assert set(self.in_sum) == staying, "a client's update is not in the sum"
         newest = sum((self._newest_update(client) for client in staying), np.zeros(SIZE, np.int64))
         assert self.ledger.total.tolist() == newest.tolist()
+
+    def _check_recovery_of_private_job(self) -> None:
+        """Check that each client whose limits are not reached is in the sum, unless the ledger was restored."""
+        for client, device in self.devices.items():
+            state = self._store(client).load(self.job)
+            assert self.participation is not None
+            if self.ledger_restores or device.lost_data or state is None or state.leaving:
+                continue
+            count = max(state.participations, len(self.participations[client]))
+            assert client in self.in_sum or count >= self.participation[1]
+
+    def _participations(self) -> dict[str, list[int]]:
+        return {client: list(rounds) for client, rounds in self.participations.items()}
 
     def _faultless_round(self) -> None:
         self.time += 1.0

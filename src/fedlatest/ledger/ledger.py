@@ -109,6 +109,7 @@ class Ledger:
         self._highest_reported_epoch = 0
         self._delta: FixedPointSum | None  # change of the sum in the open round; None stands for zero
         self._untrained_delta: FixedPointSum | None  # the part of it without training, such as of goodbyes
+        self._noise_seed: str | None
         self._closing_times: deque[float] = deque(maxlen=ROUNDS_WITHOUT_CONTACT)
         self._reset_round()
 
@@ -246,8 +247,9 @@ class Ledger:
         A seed is never used for two sums, because each attempt to close a round draws a new one: also after an error,
         a crash, or the restore of a backup.
         """
-        self._noise_seed = secrets.token_hex(16)
-        return self._noise_seed
+        seed = secrets.token_hex(16)
+        self._noise_seed = seed
+        return seed
 
     def noise_seed(self, rounds_ago: int) -> str | None:
         """Return the seed of the noise in a closed round, 1 for the last one; None if that round had no noise."""
@@ -554,7 +556,7 @@ class Ledger:
         self._reported_loss: set[str] = set()
         self._delta = None
         self._untrained_delta = None
-        self._noise_seed: str | None = None
+        self._noise_seed = None
 
 
 def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None:
