@@ -19,8 +19,8 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "availability": {"bounded_reading", "data", "digest", "files", "paths", "streams"},
     "bounded_reading": set(),
     "cli": {
-        "availability", "deployment", "experiments", "flower", "ledger", "machine", "report", "reproduction", "runs",
-        "simulation", "theory",
+        "availability", "deployment", "experiments", "flower", "ledger", "machine", "privacy", "report",
+        "reproduction", "runs", "simulation", "theory",
     },
     "data": {"bounded_reading", "digest", "files", "paths"},
     "deployment": {"availability", "files", "ledger"},

@@ -60,8 +60,21 @@ def advise(
     gradient: Annotated[float | None, typer.Option(help="G.")] = None,
     noise: Annotated[float | None, typer.Option(help="sigma.")] = None,
     distance: Annotated[float | None, typer.Option(help="B = f(x0) - f(x*).")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Show the noise for differential privacy instead; see docs/privacy.md.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="delta (default: N^-1.1).")] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="Largest norm of an update (a recipe: measured).")] = None,
+    min_separation: Annotated[
+        int | None, typer.Option(help="Rounds between two participations (default: N / K).")
+    ] = None,
+    max_participations: Annotated[int | None, typer.Option(help="Participations of a client at the most.")] = None,
+    parameters: Annotated[int | None, typer.Option(help="Size of the model, with --epsilon and no recipe.")] = None,
 ) -> None:
-    """Show what the theorems promise: E, the staleness bound, the step size, the bound, and what to change."""
+    """Show what the theorems promise: E, the staleness bound, the step size, the bound, and what to change.
+
+    With --epsilon: the noise, the clip norm and the rounds for a guarantee of differential privacy.
+    """
     from fedlatest.theory.advice import advise as advise_on
 
     constants = Constants(smoothness, gradient, noise, distance)
@@ -71,6 +84,23 @@ def advise(
     for name, size in {"--learning-rate": learning_rate, "--round-length": round_length}.items():
         if size is not None and not (math.isfinite(size) and size > 0):
             raise ConfigError(f"{name} {size:g}: must be a finite number above 0")
+    private: dict[str, object] = {"--delta": delta, "--clip-norm": clip_norm, "--min-separation": min_separation,
+                                  "--max-participations": max_participations, "--parameters": parameters}  # fmt: skip
+    if epsilon is None:
+        for name, given in private.items():
+            if given is not None:
+                raise ConfigError(f"{name}: is about differential privacy; add --epsilon")
+    else:
+        from fedlatest.cli.advise_privacy import Guarantee, advise_privacy
+
+        theorems: dict[str, object] = {"--e": e, "--trace": recorded, "--local-steps": local_steps, "--learning-rate": learning_rate,
+                    **{f"--{name}": value for name, value in constants._asdict().items()}}  # fmt: skip
+        for name, given in theorems.items():
+            if given is not None:
+                raise ConfigError(f"{name}: is not used with --epsilon; leave it out")
+        guarantee = Guarantee(epsilon, delta, clip_norm, min_separation, max_participations)
+        advise_privacy(guarantee, recipe, settings, data, clients, cohort, participation, rounds, parameters)
+        return
     if recipe is not None:
         numbers = {"--clients": clients, "--cohort": cohort, "--participation": participation, "--e": e,
                    "--trace": recorded, "--local-steps": local_steps}  # fmt: skip

@@ -261,7 +261,8 @@ def privacy_of(values: Mapping[str, Any], num_clients: int) -> Privacy | None:
     for key in ("epsilon", "clip_norm"):
         if key not in given:
             raise ConfigError(f"{next(iter(given))}: differential privacy needs {key}; add --set {key}=...")
-    return Privacy(**{"delta": num_clients**-1.1, "rounds": values["rounds"], **given})
+    own = {"delta": num_clients**-1.1, "rounds": values["rounds"], **given, "epsilon": float(given["epsilon"])}
+    return Privacy(**own)
 
 
 def resolve_always_available(

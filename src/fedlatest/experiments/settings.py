@@ -43,7 +43,7 @@ OPTIONAL: dict[str, Any] = {
     "schedule": ScheduleName,
     "schedule_rounds": float,
     "augmentation": AugmentationName,
-    "epsilon": float,
+    "epsilon": Literal["inf"] | float,  # JSON has no infinite number
     "delta": float,
     "clip_norm": float,
     "min_separation": int,
