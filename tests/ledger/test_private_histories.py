@@ -15,7 +15,7 @@ from tests.ledger.test_histories import FAULTS, _names, action_lists, without_de
 
 
 def _handle_without_counting(store: ClientStore, instruction: Instruction, **options: Any) -> Reply:
-    """A client that does not count its uploads: the ledger alone has to enforce the limits."""
+    """A client that does not count its uploads: the ledger alone has to refuse those above the limits."""
     settings = {name: value for name, value in instruction.settings.items() if name != "privacy"}
     return handle_instruction(store, replace(instruction, settings=settings), **options)
 

@@ -74,8 +74,12 @@ class ParticipationLimits(NamedTuple):
             raise ProtocolError(f"the client {self._describe(client.participations, client.last_participation)}")
 
     def check_own_count(self, participations: int, last: int | None, round: int) -> None:
-        """Raise DeclinedError if a client has sent too many uploads, or one too recently, for another in a round."""
-        if not self.allow(participations, last, round):
+        """Raise DeclinedError if a client has sent too many uploads, or one too recently, for another in a round.
+
+        With a separation of 1, only the number is checked: a client that is asked again in the same round, such as
+        after a crash of the server, uploads again.
+        """
+        if not self.allow(participations, last if self.min_separation > 1 else None, round):
             raise DeclinedError(f"this client {self._describe(participations, last)}")
 
     def check_round(self, releases: int, clients: "Iterable[ClientRow]") -> None:
