@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from fedlatest.flower import FedLaAvg, Limits, Timeouts, from_record, to_record
+from fedlatest.flower import FedLaAvg, Limits, Privacy, Timeouts, from_record, to_record
 
 from .task import evaluate, initial_model, load_test
 
@@ -19,6 +19,16 @@ def main(grid: Grid, context: Context) -> None:
     def evaluate_at_server(server_round: int, model: ArrayRecord) -> MetricRecord:
         return MetricRecord({**evaluate(from_record(model), *test)})
 
+    privacy = None
+    if float(config["epsilon"]) > 0:
+        privacy = Privacy(
+            epsilon=float(config["epsilon"]),
+            delta=float(config["delta"]),
+            clip_norm=float(config["privacy-clip"]),
+            rounds=int(config["rounds"]),
+            min_separation=int(config["min-separation"]),
+            max_participations=int(config["max-participations"]) or None,
+        )
     strategy = FedLaAvg(
         job=str(config["job"]),
         cohort_size=int(config["cohort-size"]),
@@ -30,5 +40,6 @@ def main(grid: Grid, context: Context) -> None:
         min_clients=int(config["min-clients"]),
         timeouts=Timeouts(deadline=float(config["deadline"]), expire=float(config["expire"]) or None),
         evaluate_nodes_every=int(config["evaluate-nodes-every"]),
+        privacy=privacy,
     )
     strategy.start(grid, to_record(initial_model()), num_rounds=int(config["rounds"]), evaluate_fn=evaluate_at_server)
