@@ -37,18 +37,22 @@ EPSILONS = ("1", "2", "4", "8", "16", "inf")
 SEARCHED_EPSILONS, SEARCH_SEED = ("1", "4", "16"), 100
 CLIP_NORMS = (0.05, 0.1, 0.2, 0.4)
 LIMITS = {  # of FedAvg: rounds between participations, and their number, which is what the availability allows
-    1000: ("min_separation=5 max_participations=40", "min_separation=10 max_participations=20"),
+    1000: (
+        "min_separation=5 max_participations=40",
+        "min_separation=10 max_participations=20",
+        "min_separation=20 max_participations=10",
+    ),
     10_000: ("min_separation=40 max_participations=12", "min_separation=100 max_participations=4"),
 }
-CHOSEN = {
+CHOSEN = {  # by --search
     (1000, "FedLaAvg"): "clip_norm=0.2",
     (1000, "FedLaAvg, fresh"): "clip_norm=0.2",
-    (1000, "FedAvg"): "clip_norm=0.1 min_separation=5 max_participations=40",
-    (1000, "FedAvg, correlated noise"): "clip_norm=0.1 min_separation=5 max_participations=40",
-    (10_000, "FedLaAvg"): "clip_norm=0.2",
+    (1000, "FedAvg"): "clip_norm=0.2 min_separation=10 max_participations=20",
+    (1000, "FedAvg, correlated noise"): "clip_norm=0.2 min_separation=20 max_participations=10",
+    (10_000, "FedLaAvg"): "clip_norm=0.1",
     (10_000, "FedLaAvg, fresh"): "clip_norm=0.2",
-    (10_000, "FedAvg"): "clip_norm=0.1 min_separation=40 max_participations=12",
-    (10_000, "FedAvg, correlated noise"): "clip_norm=0.1 min_separation=40 max_participations=12",
+    (10_000, "FedAvg"): "clip_norm=0.2 min_separation=100 max_participations=4",
+    (10_000, "FedAvg, correlated noise"): "clip_norm=0.2 min_separation=100 max_participations=4",
 }
 
 

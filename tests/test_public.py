@@ -11,7 +11,7 @@ def test_public_names() -> None:
     assert sorted(fedlatest.__all__) == [
         "AccountSplit", "Algorithm", "Availability", "ClusterError", "ConfigError", "DataError", "DeploymentError",
         "DivergedError", "ExperimentSpec", "Federation", "FedlatestError", "Interval", "Loss", "MissingExtraError",
-        "Model", "Partition", "ProcessError", "Progress", "Result", "RunFolder", "RunFolderError", "Samples",
+        "Model", "Partition", "Privacy", "ProcessError", "Progress", "Result", "RunFolder", "RunFolderError", "Samples",
         "Sentences", "TrainedModel", "TweetSet", "Words", "__version__", "alternating", "always", "amplified_fedavg",
         "bernoulli", "both", "by_client", "by_label", "cnn", "crop_flip", "dirichlet", "diurnal", "either", "fedadam",
         "fedau", "fedavg", "fedawe", "federation_from_partitioner", "fedlaavg", "fedprox", "fedsgd", "flexible",

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         RunFolderError,
     )
     from fedlatest.models import Loss, Model, cnn, logistic, lstm, mlp, sigmoid_cross_entropy, softmax_cross_entropy
+    from fedlatest.privacy import Privacy
     from fedlatest.runs import RunFolder
     from fedlatest.simulation import (
         ExperimentSpec,
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
     )
 
 # In the order in which names are looked up: packages without JAX first.
-_PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "models", "simulation", "theory")
+_PACKAGES = ("errors", "runs", "privacy", "data", "algorithms", "availability", "models", "simulation", "theory")
 
 
 def __getattr__(name: str) -> Any:
@@ -134,6 +135,7 @@ __all__ = [
     "MissingExtraError",
     "Model",
     "Partition",
+    "Privacy",
     "ProcessError",
     "Progress",
     "Result",

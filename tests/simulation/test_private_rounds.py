@@ -214,6 +214,14 @@ def test_interrupted_and_resumed(name: str, tmp_path: Path) -> None:
     assert NoisePlan.from_dict(manifest["noise_plan"]).max_participations == 3
 
 
+@pytest.mark.parametrize("rows", ["seen", "host"])
+def test_where_the_rows_are_stored_does_not_matter(rows: Any) -> None:
+    options: dict[str, Any] = {"privacy": make_privacy(min_separation=2, max_participations=4)}
+    algorithm = fedlaavg_fresh(weighting="none")
+    expected, found = run(algorithm, **options), run(algorithm, client_rows=rows, **options)
+    jax.tree.map(np.testing.assert_array_equal, expected.params, found.params)
+
+
 def test_a_run_with_another_guarantee_is_another_run(tmp_path: Path) -> None:
     run(fedlaavg(weighting="none"), out=tmp_path / "run", privacy=make_privacy())
     with pytest.raises(RunFolderError, match=r"another configuration \(epsilon was 4\.0, now 2\.0\)"):

@@ -84,8 +84,10 @@ def advise(
     for name, size in {"--learning-rate": learning_rate, "--round-length": round_length}.items():
         if size is not None and not (math.isfinite(size) and size > 0):
             raise ConfigError(f"{name} {size:g}: must be a finite number above 0")
-    private: dict[str, object] = {"--delta": delta, "--clip-norm": clip_norm, "--min-separation": min_separation,
-                                  "--max-participations": max_participations, "--parameters": parameters}  # fmt: skip
+    private: dict[str, object] = {
+        "--delta": delta, "--clip-norm": clip_norm, "--min-separation": min_separation,
+        "--max-participations": max_participations, "--parameters": parameters,
+    }  # fmt: skip
     if epsilon is None:
         for name, given in private.items():
             if given is not None:
@@ -93,8 +95,10 @@ def advise(
     else:
         from fedlatest.cli.advise_privacy import Guarantee, advise_privacy
 
-        theorems: dict[str, object] = {"--e": e, "--trace": recorded, "--local-steps": local_steps, "--learning-rate": learning_rate,
-                    **{f"--{name}": value for name, value in constants._asdict().items()}}  # fmt: skip
+        theorems: dict[str, object] = {
+            "--e": e, "--trace": recorded, "--local-steps": local_steps, "--learning-rate": learning_rate,
+            **{f"--{name}": value for name, value in constants._asdict().items()},
+        }  # fmt: skip
         for name, given in theorems.items():
             if given is not None:
                 raise ConfigError(f"{name}: is not used with --epsilon; leave it out")

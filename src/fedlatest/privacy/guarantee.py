@@ -7,7 +7,9 @@ from typing import Any, Literal
 from fedlatest.errors import ConfigError
 
 Mechanism = Literal["auto", "independent", "correlated", "total"]
+"""Which noise is added; see `Privacy`."""
 Uploads = Literal["fresh", "remembered"]
+"""Whether an update counts in one round only, or stays in the total until the client's next one replaces it."""
 MECHANISMS: dict[Uploads, tuple[Mechanism, ...]] = {  # the first one is "auto"
     "fresh": ("independent", "correlated"),
     "remembered": ("total",),

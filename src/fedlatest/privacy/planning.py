@@ -43,7 +43,7 @@ def plan_noise(privacy: Privacy, uploads: Uploads) -> NoisePlan:
 
     >>> plan = plan_noise(Privacy(epsilon=8, delta=1e-5, clip_norm=0.5, rounds=400), "remembered")
     >>> plan.mechanism, plan.sensitivity, round(plan.noise_multiplier, 3)
-    ('total', 20.0, 0.602)
+    ('total', 20.0, 0.6)
     """
     mechanism = privacy.mechanism_for(uploads)
     limits = privacy.rounds, privacy.min_separation, privacy.participations
