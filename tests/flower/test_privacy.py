@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlatest.algorithms import fedavg, fedlaavg, fedvarp
-from fedlatest.errors import BudgetError, ConfigError
+from fedlatest.errors import BudgetError, ConfigError, LedgerError
 from fedlatest.flower import FedLaAvg, LocalGrid, Timeouts, client_app, to_record
 from fedlatest.flower.private_sums import noise_of_round, standard_normals
 from fedlatest.ledger.job_folder import back_up, restore
@@ -96,7 +96,10 @@ def test_noise_has_the_standard_deviation_of_the_plan(tmp_path: Path) -> None:
 
 def test_job_runs_to_its_last_round_and_no_further(tmp_path: Path) -> None:
     strategy = FedLaAvg(
-        job=tmp_path / "job", cohort_size=2, privacy=guarantee(rounds=2), timeouts=Timeouts(deadline=5, poll=0.01)
+        job=tmp_path / "job",
+        cohort_size=2,
+        privacy=guarantee(rounds=2, epsilon=5),
+        timeouts=Timeouts(deadline=5, poll=0.01),
     )
     grid = LocalGrid()
     for number, name in enumerate("ab"):
@@ -104,9 +107,11 @@ def test_job_runs_to_its_last_round_and_no_further(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_rounds=3: the privacy budget of the job is for 2 rounds"):
         strategy.start(grid, to_record(INITIAL), num_rounds=3)
     result = strategy.start(grid, to_record(INITIAL), num_rounds=2)
+    same = FedLaAvg(job=tmp_path / "job", cohort_size=2, privacy=guarantee(rounds=2, epsilon=5.0))
+    assert same.config.hash == strategy.config.hash
     assert all(not metrics for metrics in result.train_metrics_clientapp.values())
     other = FedLaAvg(job=tmp_path / "job", cohort_size=2, privacy=guarantee(rounds=9))
-    with pytest.raises(Exception, match="the job was created with the config"):
+    with pytest.raises(LedgerError, match="the privacy settings of a job cannot change"):
         other.start(grid, to_record(INITIAL), num_rounds=3)
 
 

@@ -48,8 +48,11 @@ def check_algorithm(algorithm: Algorithm) -> Uploads:
 
 def privacy_settings(privacy: Privacy, algorithm: Algorithm, *, share_metrics: bool) -> dict[str, Any]:
     """Return the privacy settings of a job, as its configuration holds them."""
+    values = privacy.as_dict()
+    numbers = {name: values[name] for name in ("epsilon", "delta", "clip_norm")}
     return {
-        **privacy.as_dict(),
+        **values,
+        **{name: None if value is None else float(value) for name, value in numbers.items()},  # 8 and 8.0 are one job
         "max_participations": privacy.participations,
         "mechanism": privacy.mechanism_for(check_algorithm(algorithm)),
         "share_metrics": share_metrics,

@@ -562,6 +562,11 @@ class Ledger:
 def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None:
     """Raise LedgerError if a ledger holds a job with another configuration or model."""
     _, stored_config, stored_layout = read_job(database)
+    if stored_config.privacy != config.privacy:
+        raise LedgerError(
+            f"the privacy settings of a job cannot change: it was created with {stored_config.privacy}, given are "
+            f"{config.privacy}; a new job in another folder has a budget of its own, which adds to this one"
+        )
     for name, stored, given in (
         ("config", stored_config.hash, config.hash),
         ("model layout", stored_layout.hash, layout.hash),
