@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fedlatest.ledger import FolderStorage
-from fedlatest.ledger.database import Database
+from fedlatest.ledger import FolderStorage, JobConfig
+from fedlatest.ledger.database import Database, create_job
+from fedlatest.privacy import NoisePlan
 from tests.command_line import fedlatest, fedlatest_here
-from tests.ledger.job import Job
+from tests.ledger.faults import FaultyStorage
+from tests.ledger.job import ARRAYS, LAYOUT, Job
 
 SERVER = """
 import sys
@@ -85,6 +87,28 @@ def test_audit_lists_the_clients(job: Job, tmp_path: Path) -> None:
         "in the sum: 1 clients; read from the server's copies\n"
         "the sum equals the updates exactly\n"
     )
+    assert done.returncode == 0
+
+
+def test_audit_prints_the_privacy_budget(tmp_path: Path) -> None:
+    limits = {"rounds": 4, "min_separation": 2, "max_participations": 2}
+    plan = NoisePlan(
+        mechanism="independent", epsilon=2.0, delta=1e-5, clip_norm=9.0, sensitivity=1.4, noise_multiplier=3.0,
+        coefficients=(1.0,), spent=((2, 1.25), (4, 2.0)), **limits,
+    )  # fmt: skip
+    database = Database.open(tmp_path / "ledger.sqlite")
+    config = JobConfig("fedavg", memory="none", unit=1.0, clip_norm=9.0, privacy=limits)
+    create_job(database, config, LAYOUT, ARRAYS, noise_plan=plan.as_dict())
+    job = Job(database=database, memory="none", clip_norm=9.0, privacy=limits, algorithm="fedavg")
+    job.storages["a"] = FaultyStorage()
+    job.exchange_hello("a")
+    job.round({"a": [1, 2]})
+    database.close()
+    done = fedlatest_here("audit", str(tmp_path), cwd=tmp_path)
+    assert (
+        "privacy: at most epsilon 1.25 of 2 is spent (delta 1e-05), after 1 of 4 rounds\n"
+        "limits of a client: 2 rounds, at least 2 apart; the most that one has taken part in is 1\n"
+    ) in done.stdout
     assert done.returncode == 0
 
 

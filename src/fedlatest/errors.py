@@ -45,6 +45,10 @@ class LedgerError(FedlatestError):
     """A ledger or a client's state folder cannot be read or written, or the ledger belongs to another job or server."""
 
 
+class BudgetError(FedlatestError):
+    """A round would exceed the privacy budget of a job; it was not started."""
+
+
 class DeclinedError(FedlatestError):
     """A client cannot train now. Raise it from a training function to decline a round."""
 

@@ -2,14 +2,15 @@
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from fedlatest.errors import LedgerError
-from fedlatest.ledger import ClientRow
+from fedlatest.ledger import ClientRow, handle_instruction
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.job_folder import restore
 from fedlatest.ledger.messages import Epoch, Reply, encode
@@ -50,9 +51,11 @@ class History(HistoryState):
         self._exchange(1, copies=how & 6)
 
     def do_issue(self, which: int, how: int) -> None:
-        """Issue tickets to some clients."""
+        """Issue tickets to some clients; where clients do not count their uploads, also to those over their limits."""
         clients = [client.id for bit, client in enumerate(self._honest_clients()) if which >> bit & 1]
-        issued = self._run_server(lambda: self.ledger.issue(clients, "rebase" if how % 4 == 0 else "train"))
+        everyone = mock.patch.object(self.ledger, "may_take_part", return_value=True)
+        with nullcontext() if self.client_handler is handle_instruction else everyone:
+            issued = self._run_server(lambda: self.ledger.issue(clients, "rebase" if how % 4 == 0 else "train"))
         self.instructions += [encode(instruction) for instruction in (issued or {}).values()]
 
     def do_close_round(self, which: int, how: int) -> None:
@@ -201,7 +204,9 @@ class History(HistoryState):
             self.connection.backup(copy)
             content = copy.serialize()
         copy.close()
-        self.backups.append(Backup(content, dict(self.in_sum), dict(self.weights), set(self.used)))
+        self.backups.append(
+            Backup(content, dict(self.in_sum), dict(self.weights), set(self.used), self._participations())
+        )
 
     def do_restore(self, which: int, _: int = 0) -> None:
         """Restore the ledger from a backup."""
@@ -209,6 +214,7 @@ class History(HistoryState):
         self.connection.close()
         self.connection = self._connect(backup.content)
         self.in_sum, self.weights, self.used = dict(backup.in_sum), dict(backup.weights), set(backup.used)
+        self.participations = {client: list(rounds) for client, rounds in backup.participations.items()}
         self.ledger_restores += 1
         self.outdated_instructions.update(self.instructions)
         self.data_was_lost = True
@@ -242,12 +248,28 @@ class History(HistoryState):
         for _ in range(ROUNDS_TO_RECOVER):
             self._faultless_round()
             self.check()
+        if self.participation is not None:
+            self._check_recovery_of_private_job()
+            return
         assert not without_base or self.num_reports > num_reports, "an update was lost and the loss was not reported"
         staying = {client for client in self.devices if not self._is_leaving(client)}
         assert {client.id for client in self.ledger.clients()} == staying, "a client is missing"
         assert set(self.in_sum) == staying, "a client's update is not in the sum"
         newest = sum((self._newest_update(client) for client in staying), np.zeros(SIZE, np.int64))
         assert self.ledger.total.tolist() == newest.tolist()
+
+    def _check_recovery_of_private_job(self) -> None:
+        """Check that each client whose limits are not reached is in the sum, unless the ledger was restored."""
+        for client, device in self.devices.items():
+            state = self._store(client).load(self.job)
+            assert self.participation is not None
+            if self.ledger_restores or device.lost_data or state is None or state.leaving:
+                continue
+            count = max(state.participations, len(self.participations[client]))
+            assert client in self.in_sum or count >= self.participation[1]
+
+    def _participations(self) -> dict[str, list[int]]:
+        return {client: list(rounds) for client, rounds in self.participations.items()}
 
     def _faultless_round(self) -> None:
         self.time += 1.0

@@ -4,6 +4,8 @@ The record follows from the outside which uploads were accepted and which transa
 the ledger with it. Every message passes through the real encoding. `history_actions.py` adds the actions of a history.
 """
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +56,7 @@ class Backup(NamedTuple):
     in_sum: dict[str, RecordedUpdate]
     weights: dict[str, float]
     used: set[tuple[str, Ticket]]
+    participations: dict[str, list[int]]
 
 
 @dataclass
@@ -68,6 +71,7 @@ class Device:
     storage: FaultyStorage = field(default_factory=FaultyStorage)
     copies: list[dict[str, bytes]] = field(default_factory=lambda: [{}])
     restores: int = 0
+    lost_data: bool = False  # whether the disk was lost, damaged or restored
 
 
 class HistoryState:
@@ -77,6 +81,7 @@ class HistoryState:
         memory: where updates are stored, as in `JobConfig`.
         num_clients: number of clients.
         max_loss_backoff: as in `Limits`.
+        participation: for a private job, least separation and largest number of participations.
         path: the ledger's file; None for a database in memory.
         ledger_class: the server's protocol under test.
         client_handler: the client's protocol under test.
@@ -88,11 +93,17 @@ class HistoryState:
         memory: str,
         num_clients: int,
         max_loss_backoff: int = 0,
+        participation: tuple[int, int] | None = None,
         path: Path | None = None,
         ledger_class: type[Ledger] = Ledger,
         client_handler: Callable[..., Reply] = handle_instruction,
     ) -> None:
-        self.config = JobConfig("fedlaavg", memory=memory, unit=1.0)  # type: ignore[arg-type]
+        private: Any = {}
+        if participation is not None:
+            limits = {"rounds": 10_000, "min_separation": participation[0], "max_participations": participation[1]}
+            private = {"privacy": limits, "clip_norm": 2.0**40}
+        self.participation = participation
+        self.config = JobConfig("fedlaavg", memory=memory, unit=1.0, **private)  # type: ignore[arg-type]
         self.limits = Limits(max_loss_backoff=max_loss_backoff)
         self.path, self.ledger_class, self.client_handler = path, ledger_class, client_handler
         self.devices = {f"c{number}": Device() for number in range(num_clients)}
@@ -105,6 +116,8 @@ class HistoryState:
         self.used: set[tuple[str, Ticket]] = set()
         self.updates: dict[str, FixedPoint] = {digest_of(_zeros()): _zeros()}  # all computed updates, by digest
         self.weight_of: dict[str, float] = {digest_of(_zeros()): 0.0}  # the weights of these updates
+        self.participations: dict[str, list[int]] = {client: [] for client in self.devices}  # rounds, by client
+        self.released: set[tuple[str, Ticket]] = set()  # as `used`, but a restore of the ledger does not remove any
         self.backups: list[Backup] = []
         self.statistics: Counter[str] = Counter()
         self.num_reports = self.num_tokens = self.num_updates = self.ledger_restores = 0
@@ -123,12 +136,15 @@ class HistoryState:
         expected = sum(
             (recorded.update.astype(np.int64) for recorded in self.in_sum.values()), np.zeros(SIZE, np.int64)
         )
+        if self.config.memory == "none":
+            expected[:] = 0
         assert self.ledger.total.tolist() == expected.tolist(), "the sum differs from the updates that counted"
         assert self.ledger.database.get_arrays("sum")["total"].tolist() == expected.tolist()
         tickets = {client.id: client.applied for client in self.ledger.clients() if client.applied is not None}
         if self.ledger_class is Ledger:
             assert tickets == {client: recorded.ticket for client, recorded in self.in_sum.items()}
             self._check_weights()
+            self._check_participations()
         [(round, epoch)] = self.connection.execute("SELECT round, epoch FROM state").fetchall()
         assert (round, epoch) == (self.ledger.round, self.ledger.epoch.number)
         assert self.ledger.arrays()["x"].tolist() == [round] * SIZE, "the model is of another round than the ledger"
@@ -143,6 +159,28 @@ class HistoryState:
         if not self.accepted:
             sums = self.ledger.sums()
             assert (sums.num_clients, sums.total_weight) == (len(self.weights), sum(self.weights.values()))
+
+    def _check_participations(self) -> None:
+        """Check that the ledger counts each client's uploads, and that no client exceeds the limits of a private job.
+
+        Over restores of the ledger, the clients' own counts bound the number of their different uploads.
+        """
+        for client, rounds in self.participations.items():
+            row = self.ledger.table.get_former(client)
+            assert (row.participations if row else 0) == len(rounds), "the participations are wrong"
+            if self.participation is not None:
+                separation, most = self.participation
+                assert len(rounds) <= most, "a client took part too often"
+                assert all(b - a >= separation for a, b in itertools.pairwise(rounds)), "participations are too close"
+                if self.client_handler is handle_instruction and not self.devices[client].lost_data:
+                    assert sum(used == client for used, _ in self.released) <= most, "a client uploaded too often"
+
+    def is_allowed(self, client: str) -> bool:
+        """Return whether the record allows that an upload of a client counts in the open round."""
+        if self.participation is None:
+            return True
+        (separation, most), rounds = self.participation, self.participations[client]
+        return len(rounds) < most and (not rounds or self.round - rounds[-1] >= separation)
 
     def clients_without_base(self) -> list[str]:
         """Return the clients that can no longer subtract their update from the sum."""
@@ -231,6 +269,8 @@ class HistoryState:
             return
         assert (client, recorded.ticket) not in self.used, "a ticket counted twice"
         self.used.add((client, recorded.ticket))
+        self.released.add((client, recorded.ticket))
+        self.participations[client].append(self.round)
         self.in_sum[client] = recorded
         self.weights[client] = recorded.weight
         self.statistics["upload counted"] += 1
@@ -248,6 +288,9 @@ class HistoryState:
         if verdict is None:
             return
         self.statistics[f"{'hello' if reply.ticket is None else 'reply'}: {verdict.outcome}"] += 1
+        if verdict.outcome == "refused" and re.search("took part in|has taken part in", verdict.why):
+            assert not self.is_allowed(reply.client), "an upload was refused that the limits allow"
+            self.statistics["upload refused: too many or too close"] += 1
         self.inconsistent.discard(reply.client)
         if verdict.outcome in ("lost", "restored"):
             assert self.data_was_lost, f"an inconsistency was reported without a cause: {verdict}"
@@ -292,6 +335,7 @@ class HistoryState:
         sent = ReplyInTransit(encode(reply), reply.upload, update, weight, self._incarnation(instruction.client))
         self.replies.append(sent)
         self.statistics[f"sent: {reply.kind}"] += 1
+        self.statistics["declined: own count"] += reply.kind == "declined" and "part in" in reply.why
 
     def _train(self, how: int) -> LocalUpdate:
         """Return an update that no other call returns; one value of `how` in 8 declines, another one fails."""
@@ -321,7 +365,7 @@ class HistoryState:
         device = self.devices[self._client(which)]
         device.storage.files = dict(files)
         device.restores += 1
-        self.data_was_lost = True
+        device.lost_data = self.data_was_lost = True
 
     def _stores(self, client: str, recorded: RecordedUpdate) -> bool:
         state = self._store(client).load(self.job)

@@ -30,7 +30,7 @@ class Job:
     def __init__(
         self, *clients: str, database: Database | None = None, limits: Limits | None = None, **settings: Any
     ) -> None:
-        self.config, self.limits = JobConfig("fedlaavg", unit=1.0, **settings), limits
+        self.config, self.limits = JobConfig(settings.pop("algorithm", "fedlaavg"), unit=1.0, **settings), limits
         self.database = database or Database.open(":memory:")
         self.time = 0.0
         self.num_tokens = 0

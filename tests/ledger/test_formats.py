@@ -108,16 +108,17 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         for (table,) in job.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
     }
     assert columns == {
-        "job": ["id", "schema", "config", "layout", "created"],
-        "state": ["round", "boot", "epoch", "token", "uptime", "session", "weight"],
+        "job": ["id", "schema", "config", "layout", "created", "noise_plan"],
+        "state": ["round", "boot", "epoch", "token", "uptime", "session", "weight", "releases"],
         "clients": [
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key"),
+            *("participations", "last_participation"),
         ],
         "expelled": ["client"],
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],
-        "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable"],
+        "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable", "noise_seed"],
     }
     assert TABLES.count("CREATE TABLE") == len(columns)
     assert job.database.rows("SELECT owner, name, dtype FROM arrays ORDER BY owner") == [

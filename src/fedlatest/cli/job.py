@@ -33,6 +33,7 @@ def audit(
     found = run_audit(ledger, [open_store(folder) for folder in store] if store else find_stores(ledger))
     _say(f"{ledger}: {found.round} rounds, epoch {found.epoch}, {found.num_clients} clients")
     _list_clients(found, everyone=clients)
+    _print_budget(found)
     if found.memory == "none":
         _say("the algorithm remembers nothing, so there is no sum to check")
         return
@@ -66,6 +67,24 @@ def _list_clients(found: "Audit", *, everyone: bool) -> None:
         _say(f"  {client.id}{name}: {weight}, {last}")
     for expelled in found.expelled:
         _say(f"  {expelled}: expelled")
+
+
+def _print_budget(found: "Audit") -> None:
+    """Print what was spent of the privacy budget, and the limits; nothing for a job without privacy."""
+    if found.noise_plan is None:
+        return
+    from fedlatest.privacy import NoisePlan
+
+    plan = NoisePlan.from_dict(found.noise_plan)
+    spent = plan.epsilon_after(min(found.releases, plan.rounds))
+    _say(
+        f"privacy: at most epsilon {spent:.4g} of {plan.epsilon:.4g} is spent (delta {plan.delta:g}), after "
+        f"{found.releases} of {plan.rounds} rounds"
+    )
+    _say(
+        f"limits of a client: {plan.max_participations} rounds, at least {plan.min_separation} apart; the most that "
+        f"one has taken part in is {found.largest_count}"
+    )
 
 
 def _say(text: str, *, style: str = "") -> None:

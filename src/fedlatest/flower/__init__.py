@@ -1,6 +1,7 @@
 """Deployment on Flower: the server's strategy, the clients' mod and the round loop. Needs the extra fedlatest[flower].
 
-May import `algorithms`, `availability`, `runs` and `ledger`. The client side imports neither JAX nor `algorithms`.
+May import `algorithms`, `availability`, `runs`, `privacy` and `ledger`. The client side imports neither JAX nor
+`algorithms`.
 """
 
 from importlib import import_module
@@ -22,14 +23,20 @@ if TYPE_CHECKING:
     from fedlatest.flower.local_grid import LocalGrid
     from fedlatest.flower.round_loop import Timeouts
     from fedlatest.flower.strategy import FedLaAvg
+    from fedlatest.privacy import Privacy
 
-# Imported on first use: the last two import JAX, which a client does not need.
-_LAZY = {"LocalGrid": "local_grid", "Timeouts": "round_loop", "FedLaAvg": "strategy"}
+# Imported on first use: most of them import JAX, which a client does not need.
+_LAZY = {
+    "LocalGrid": "flower.local_grid",
+    "Timeouts": "flower.round_loop",
+    "FedLaAvg": "flower.strategy",
+    "Privacy": "privacy",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(f"fedlatest.flower.{_LAZY[name]}"), name)
+        return getattr(import_module(f"fedlatest.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'fedlatest.flower' has no attribute {name!r}")
 
 
@@ -40,6 +47,7 @@ __all__ = [
     "FedLaAvg",
     "Limits",
     "LocalGrid",
+    "Privacy",
     "SecureAggregation",
     "Timeouts",
     "all_of",

@@ -39,6 +39,7 @@ from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
 from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
 from fedlatest.ledger.messages import LEAVING
+from fedlatest.ledger.participation import shares_metrics
 from fedlatest.ledger.secure_settings import MASKED_DTYPE, NUM_EXTRA
 
 log = logging.getLogger("flwr")
@@ -133,9 +134,14 @@ class RoundLoop:
             self.sleep(self.timeouts.poll)
 
     def run_round(self) -> RoundOutcome:
-        """Run one round and commit it to the ledger."""
+        """Run one round and commit it to the ledger.
+
+        Raises:
+            BudgetError: The privacy budget does not allow the round; it was not started.
+        """
         if not self.outcome.has_upload:  # a late upload may be waiting for this round
             self._remove_expelled()
+        self.ledger.check_budget()
         outcome, began = self.outcome, self.clock()
         self.events.write("round", round=self.ledger.round, job=self.ledger.job)
         record = to_record(self.model)
@@ -249,11 +255,13 @@ class RoundLoop:
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
         leaving = clients & self.leaving
-        round = self.ledger.round
+        round, may_take_part = self.ledger.round, self.ledger.may_take_part
         if self.ledger.config.memory != "client" or self.ledger.epoch.number == 1:
             return sorted(leaving)
         not_in_sum = {
-            client.id for client in self.ledger.clients() if client.applied is None and client.backoff_until <= round
+            client.id
+            for client in self.ledger.clients()
+            if client.applied is None and client.backoff_until <= round and may_take_part(client)
         }
         return sorted(leaving | (clients & not_in_sum) - self._cannot_rebase)
 
@@ -337,7 +345,7 @@ class RoundLoop:
         if message.kind == "unmask":
             return self.ledger.handle_shares(decoded)
         verdict = self.ledger.handle_reply(decoded)
-        if verdict.outcome == "accepted" and decoded.trained:
+        if verdict.outcome == "accepted" and decoded.trained and shares_metrics(self.ledger.config.privacy):
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
 

@@ -75,12 +75,11 @@ class SecureCohort:
         idle = available - loop.messages.busy() - loop.outcome.not_to_ask
         leaving = idle & loop.leaving  # their goodbyes are masked among enough uploads of the others
         selected = select(loop.algorithm, loop.ledger, loop.arrays, idle - leaving, cohort_size=loop.cohort_size)
-        cohort = [*selected, *sorted(leaving)]
         decryptors = self._choose_decryptors(available, settings["num_decryptors"])
         if len(selected) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
             return
         try:
-            instructions = self._secure.open(cohort, decryptors=decryptors)
+            instructions = self._secure.open(selected, decryptors=decryptors, leaving=sorted(leaving))
         except ProtocolError as error:  # such as too few clients with keys
             loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
             return

@@ -16,10 +16,12 @@ import numpy.typing as npt
 from fedlatest.algorithms import Algorithm
 from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
+from fedlatest.flower.private_sums import add_noise, privacy_settings
 from fedlatest.ledger import ClientRow
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
 from fedlatest.ledger.secure_settings import SecureAggregation
+from fedlatest.privacy import Privacy
 from fedlatest.trees import named_leaves
 
 PART = "update"
@@ -35,6 +37,8 @@ def job_config(
     clip_norm: float | None = None,
     seed: int = 0,
     secure: SecureAggregation | None = None,
+    privacy: Privacy | None = None,
+    share_metrics: bool = False,
 ) -> JobConfig:
     """Return the configuration of a job that runs an algorithm.
 
@@ -45,6 +49,8 @@ def job_config(
         clip_norm: The largest norm of an update.
         seed: The seed of the job.
         secure: How uploads are masked; None if they are not.
+        privacy: The guarantee of differential privacy, if the job has one. It sets the largest norm of an update.
+        share_metrics: Whether clients of a private job send the metrics of their training.
 
     Raises:
         ConfigError: If the algorithm cannot be deployed or a value is out of range.
@@ -57,15 +63,19 @@ def job_config(
     if memory is not None and upload.remembered == (memory == "none"):
         hint = "remembers updates; choose client or server" if upload.remembered else "remembers nothing; leave it out"
         raise ConfigError(f"memory={memory!r}: {algorithm.name} {hint}")
+    if privacy is not None and clip_norm is not None:
+        raise ConfigError(f"clip_norm={clip_norm}: the privacy settings have their own; leave it out")
+    private = None if privacy is None else privacy_settings(privacy, algorithm, share_metrics=share_metrics)
     return JobConfig(
         algorithm.name,
         dict(algorithm.settings),
         memory=cast(Memory, memory or ("client" if upload.remembered else "none")),  # JobConfig checks it
         unit=unit if unit is not None else (WEIGHTED_UNIT if upload.weighted else PLAIN_UNIT),
-        clip_norm=clip_norm,
+        clip_norm=clip_norm if privacy is None else privacy.clip_norm,
         seed=seed,
         weighs=upload.weighted,
         secure=None if secure is None else secure.as_dict(),
+        privacy=private,
     )
 
 
@@ -89,11 +99,18 @@ def select(
         algorithm: The algorithm of the job.
         ledger: Knows the clients and the round.
         arrays: The server's arrays.
-        available: Clients that can be asked; those in a cool-down after a failure are left out.
+        available: Clients that can be asked; those in a cool-down after a failure, and those that the limits of a
+            private job exclude, are left out.
         cohort_size: The largest number of clients to select.
     """
     rows = ledger.clients()
-    ready = np.array([client.id in available and client.backoff_until <= ledger.round for client in rows], bool)
+    ready = np.array(
+        [
+            client.id in available and client.backoff_until <= ledger.round and ledger.may_take_part(client)
+            for client in rows
+        ],
+        bool,
+    )
     size = min(cohort_size, len(rows))
     if size < 1 or not ready.any():
         return []
@@ -122,6 +139,7 @@ def merge(
     sums, unit = ledger.sums(), ledger.config.unit
     if sums.num_clients == 0:
         return dict(arrays)
+    sums = add_noise(sums, ledger)
     remembered = _declared_upload(algorithm).remembered
     trained = _ComputedOnAccess(lambda: sums.trained_delta_in(unit))
     summed = Sums(

@@ -15,6 +15,7 @@ from fedlatest.errors import ConfigError, LedgerError
 from fedlatest.flower.job_record import JobRecord
 from fedlatest.flower.message_records import from_record, to_record
 from fedlatest.flower.outstanding_messages import OutstandingMessages
+from fedlatest.flower.private_sums import make_plan
 from fedlatest.flower.round_loop import RoundLoop, Timeouts
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config
@@ -23,6 +24,7 @@ from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.job_config import Layout
 from fedlatest.ledger.job_folder import EVENTS, LEDGER, check_not_lost
 from fedlatest.ledger.secure_settings import MASKED_DTYPE, SecureAggregation
+from fedlatest.privacy import Privacy
 
 log = logging.getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -52,6 +54,9 @@ class FedLaAvg(Strategy):
         evaluate_nodes_every: Evaluate on the clients every so many rounds; 0 for never.
         evaluate_every: Evaluate at the server and record a row of metrics every so many rounds.
         record: Further settings to write to the manifest of the run folder.
+        privacy: Give this guarantee of differential privacy for every released model; None for no guarantee. The
+            weighting must be "none", which is then the default.
+        share_metrics: Record the metrics of the clients also in a private job, where they are not protected.
 
     Raises:
         ConfigError: An argument is out of range, or the algorithm cannot be deployed.
@@ -75,21 +80,27 @@ class FedLaAvg(Strategy):
         evaluate_nodes_every: int = 0,
         evaluate_every: int = 1,
         record: Mapping[str, Any] | None = None,
+        privacy: Privacy | None = None,
+        share_metrics: bool = False,
     ) -> None:
         minimum = {"cohort_size": 1, "min_clients": 1, "evaluate_every": 1, "evaluate_nodes_every": 0}
         for name, value in zip(minimum, (cohort_size, min_clients, evaluate_every, evaluate_nodes_every), strict=True):
             if value < minimum[name]:
                 raise ConfigError(f"{name}={value}: must be at least {minimum[name]}")
-        self.algorithm = algorithm or fedlaavg(weighting="update", empty_round="hold")
         settings = _secure_settings(secure, cohort_size)
-        if settings is not None and evaluate_nodes_every and not settings.share_metrics:
+        shared = share_metrics if settings is None else settings.share_metrics
+        if (privacy is not None or settings is not None) and evaluate_nodes_every and not shared:
+            option = "share_metrics=True" if settings is None else "secure=SecureAggregation(share_metrics=True)"
             raise ConfigError(
                 f"evaluate_nodes_every={evaluate_nodes_every}: an evaluation on the clients sends their metrics to the "
-                "server; allow it with secure=SecureAggregation(share_metrics=True), or set 0"
+                f"server, which are not private; allow it with {option}, or set 0 and evaluate at the server"
             )
+        self.algorithm = algorithm or fedlaavg(weighting="update" if privacy is None else "none", empty_round="hold")
         self.config = job_config(
-            self.algorithm, memory=memory, clip_norm=clip_norm, unit=unit, seed=seed, secure=settings
-        )
+            self.algorithm, memory=memory, clip_norm=clip_norm, unit=unit, seed=seed, secure=settings, privacy=privacy,
+            share_metrics=share_metrics,
+        )  # fmt: skip
+        self.privacy = privacy
         self.job, self.cohort_size, self.timeouts, self.min_clients = Path(job), cohort_size, timeouts, min_clients
         self.evaluate_every, self.evaluate_nodes_every = evaluate_every, evaluate_nodes_every
         self.record = dict(record or {})
@@ -118,7 +129,16 @@ class FedLaAvg(Strategy):
 
         Returns:
             The final model, and the metrics of the rounds of this run.
+
+        Raises:
+            ConfigError: The privacy budget is for fewer rounds.
+            BudgetError: The privacy budget is spent.
         """
+        if self.privacy is not None and num_rounds > self.privacy.rounds:
+            raise ConfigError(
+                f"num_rounds={num_rounds}: the privacy budget of the job is for {self.privacy.rounds} rounds; ask for "
+                "at most as many, or start a new job with a budget for more"
+            )
         ledger, events = self.open_ledger(initial_arrays), EventLog(self.job / EVENTS)
         try:
             timeouts = self.timeouts or Timeouts(deadline=timeout)
@@ -167,6 +187,7 @@ class FedLaAvg(Strategy):
             config=self.config,
             layout=layout,
             arrays=lambda: initial_server_arrays(self.algorithm, layout, model),
+            noise_plan=lambda: None if self.privacy is None else make_plan(self.privacy, self.algorithm),
             limits=self.limits,
             **options,
         )

@@ -1,14 +1,14 @@
 """The audit: checks that the sum equals the updates that the ledger says are in it, exactly."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedlatest.ledger.client_store import ClientStore
 from fedlatest.ledger.client_table import ClientRow, ClientTable
-from fedlatest.ledger.database import Database
+from fedlatest.ledger.database import Database, read_noise_plan
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.secure_settings import weight_units
@@ -28,6 +28,9 @@ class Audit(NamedTuple):
     max_difference: int | None  # in units, between the sum and the updates; None if updates were not found
     clients: list[ClientRow]  # all clients of the job
     expelled: list[str]  # clients that an operator has expelled
+    releases: int = 0  # rounds that were released, including those that a restore has undone
+    noise_plan: Mapping[str, Any] | None = None  # of a private job
+    largest_count: int = 0  # participations of the client that took part most often, former clients included
 
     @property
     def holds(self) -> bool:
@@ -49,9 +52,16 @@ def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
     """
     database = Database.open_for_reading(path)
     try:
-        return database.snapshot(lambda: _audit(database, stores))
+        return database.snapshot(lambda: _with_budget(_audit(database, stores), database))
     finally:
         database.close()
+
+
+def _with_budget(found: Audit, database: Database) -> Audit:
+    """Add what was spent of the privacy budget."""
+    [(releases,)] = database.rows("SELECT releases FROM state")
+    [(largest,)] = database.rows("SELECT COALESCE(MAX(participations), 0) FROM clients")
+    return found._replace(releases=releases, noise_plan=read_noise_plan(database), largest_count=largest)
 
 
 def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:

@@ -2,13 +2,14 @@
 
 import math
 import re
+from fractions import Fraction
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.client_table import ClientRow
-from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, largest_magnitude, norm
+from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, largest_magnitude, norm, sum_of_squares
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import JobConfig, Layout
 from fedlatest.ledger.messages import Epoch, Reply, Ticket
@@ -83,6 +84,10 @@ def check_upload(
     if reply.kind == "upload":
         check_weight(reply.weight, max_weight=max_weight)
     _check_array(reply, layout.size)
+    if config.privacy is not None and config.clip_norm is not None and reply.base is None:
+        assert reply.upload is not None
+        if sum_of_squares(reply.upload) * Fraction(config.unit) ** 2 > Fraction(config.clip_norm) ** 2:
+            raise ProtocolError(f"the norm of the update exceeds clip_norm={config.clip_norm:g} of this private job")
     if config.clip_norm is not None:
         assert reply.upload is not None
         limit = _max_norm(reply, client, config.clip_norm, config, layout.size)

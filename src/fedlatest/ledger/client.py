@@ -18,10 +18,19 @@ import numpy.typing as npt
 
 from fedlatest.errors import ConfigError, DeclinedError, FedlatestError, ProtocolError
 from fedlatest.ledger.client_store import ClientState, ClientStore, StoredUpdate
-from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, FixedPoint, largest_magnitude, norm, to_fixed_point
+from fedlatest.ledger.fixed_point import (
+    MAX_UNITS,
+    UPLOAD_DTYPE,
+    FixedPoint,
+    largest_magnitude,
+    norm,
+    to_fixed_point,
+    to_fixed_point_within,
+)
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
+from fedlatest.ledger.participation import ParticipationLimits, shares_metrics
 
 if TYPE_CHECKING:
     from fedlatest.secure import SessionView
@@ -45,7 +54,8 @@ def fixed_point_update(
     """Return a client's update x_local - x as the job's configuration asks for it.
 
     The update is clipped to `clip_norm`, multiplied by the weight if `weighs` is set, and rounded to multiples of
-    `unit`. This is the only place where a deployed client computes an update.
+    `unit`. In a private job it is rounded towards zero, so that the norm stays at most `clip_norm`. This is the only
+    place where a deployed client computes an update.
 
     Args:
         instruction: carries the job's settings.
@@ -60,6 +70,8 @@ def fixed_point_update(
     settings = instruction.settings
     update = layout.flatten(local)
     update -= layout.flatten(broadcast)
+    if settings.get("privacy") is not None:
+        return to_fixed_point_within(update, settings["unit"], settings["clip_norm"])
     _clip(update, settings["clip_norm"])
     if settings["weighs"]:
         update *= np.float32(weight)
@@ -190,12 +202,16 @@ def _handle_ticket(
             return _ahead(store, instruction, state)
         result = LocalUpdate(update, pending.weight, {})
         return _upload(store, instruction, session, state, base, base_update, pending, result)
+    if not state.leaving:
+        state = _count_participation(state, instruction)
     if state.leaving:
         result = LocalUpdate(np.zeros(instruction.settings["size"], np.int32), 0.0, {})
     elif instruction.kind == "rebase":
         result = _newest_intact(store, instruction.job, earlier)
     else:
         result = _train(train, instruction)
+        if not shares_metrics(instruction.settings.get("privacy")):
+            result = result._replace(metrics={})
     salt, bound_to = ("", "") if session is None else (os.urandom(SALT_BYTES).hex(), session.hash.hex())
     new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt, bound_to)
     kept = tuple(update for update in state.updates if update is base)
@@ -226,6 +242,18 @@ def _check_same_session(session: "SessionView | None", pending: StoredUpdate) ->
     """
     if session is not None and session.hash.hex() != pending.session:
         raise ProtocolError("the update under this ticket was masked for another session")
+
+
+def _count_participation(state: ClientState, instruction: Instruction) -> ClientState:
+    """Return the state after another upload in a private job; raise DeclinedError if there were too many.
+
+    The server enforces the same limits, unless its ledger was restored from a backup and has forgotten some rounds.
+    """
+    limits = ParticipationLimits.of(instruction.settings.get("privacy"))
+    if limits is None:
+        return state
+    limits.check_own_count(state.participations, state.last_participation, instruction.round)
+    return replace(state, participations=state.participations + 1, last_participation=instruction.round)
 
 
 def _check_unchanged(store: ClientStore, instruction: Instruction, stored: ClientState | None) -> None:

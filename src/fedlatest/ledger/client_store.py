@@ -161,6 +161,8 @@ class ClientState:
         highest_ticket: the highest ticket number that the client has seen in this epoch.
         updates: the updates on its disk, oldest first.
         leaving: whether the client wants to leave the job.
+        participations: number of uploads that it has sent in a private job, in all epochs.
+        last_participation: the round in which it was asked for the last of them.
     """
 
     client: str
@@ -169,6 +171,8 @@ class ClientState:
     highest_ticket: int = 0
     updates: tuple[StoredUpdate, ...] = ()
     leaving: bool = False
+    participations: int = 0
+    last_participation: int | None = None
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
@@ -257,7 +261,10 @@ def _as_json(state: ClientState) -> bytes:
         [*stored.ticket, stored.digest, stored.weight, *([stored.salt, stored.session] if stored.salt else [])]
         for stored in state.updates
     ]
-    fields = {_JSON_KEYS.get(name, name): value for name, value in {**state.__dict__, "updates": updates}.items()}
+    values = {**state.__dict__, "updates": updates}
+    if not state.participations:  # of a job without privacy
+        del values["participations"], values["last_participation"]
+    fields = {_JSON_KEYS.get(name, name): value for name, value in values.items()}
     return json.dumps({**fields, _CHECKSUM: _checksum_of(fields)}, indent=1).encode()
 
 

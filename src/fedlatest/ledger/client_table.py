@@ -15,7 +15,8 @@ MAX_BACKOFF = 8  # rounds
 
 _COLUMNS = (
     *("number", "client", "name", "member", "contributed", "weight", "last_round", "misses", "losses", "rest_until"),
-    *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key", "seen"),
+    *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key", "participations"),
+    *("last_participation", "seen"),
 )
 _UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
     f"INSERT INTO clients ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' for _ in _COLUMNS)}) "
@@ -40,6 +41,8 @@ class ClientRow(NamedTuple):
     applied: Ticket | None = None  # the ticket of its update that is in the sum
     digest: str = ""  # of its update that is in the sum
     public_key: str = ""  # in a secure job, in hexadecimal digits
+    participations: int = 0  # rounds in which its data changed the sum, in all epochs; never reset
+    last_participation: int | None = None  # the last of these rounds
 
 
 class ClientTable:
@@ -148,6 +151,10 @@ class ClientTable:
         update: dict[str, Any] = {"applied": ticket, "digest": digest, "weight": weight}
         self._change(client, has_contributed=True, misses=0, backoff_until=0, **update, **trained)
 
+    def add_participation(self, client: str, round: int) -> None:
+        """Count a round in which a client's data changed the sum."""
+        self._change(client, participations=self._rows[client].participations + 1, last_participation=round)
+
     def back_off(self, client: str, round: int) -> None:
         """Do not select a client that did not deliver in `round` for the next 1, 2, 4, ... MAX_BACKOFF rounds."""
         misses = self._rows[client].misses
@@ -202,16 +209,8 @@ class ClientTable:
         issued, applied = row.issued or (None, None), row.applied or (None, None)
         counts = (row.last_round, row.misses, row.losses, row.backoff_until)
         identity = (row.number, row.id, row.name, row.member, row.has_contributed)
-        return (
-            *identity,
-            row.weight,
-            *counts,
-            *issued,
-            *applied,
-            row.digest,
-            row.public_key,
-            self._last_contact[row.id],
-        )
+        facts = (*issued, *applied, row.digest, row.public_key, row.participations, row.last_participation)
+        return (*identity, row.weight, *counts, *facts, self._last_contact[row.id])
 
     def _change(self, client: str, **values: Any) -> None:
         self._put(self._rows[client]._replace(**values))
@@ -240,12 +239,11 @@ def read_attendance(database: Database) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 
 
 def _client_row(row: list[Any]) -> ClientRow:
-    number, client, name, member, contributed, weight, last_round, misses, losses, rest_until, *rest = row
-    *tickets, digest, public_key = rest
-    issued, applied = _ticket(*tickets[:2]), _ticket(*tickets[2:])
-    counts = (last_round, misses, losses, rest_until)
-    identity = (number, client, name, bool(member), bool(contributed))
-    return ClientRow(*identity, weight, *counts, issued, applied, digest, public_key)
+    number, client, name, member, contributed, weight, *counts = row[:10]
+    issued, applied = _ticket(*row[10:12]), _ticket(*row[12:14])
+    tickets = (issued, applied, row[14])
+    facts: tuple[Any, ...] = (*counts, *tickets, *row[15:])
+    return ClientRow(number, client, name, bool(member), bool(contributed), weight, *facts)
 
 
 def _ticket(number: int | None, nonce: str | None) -> Ticket | None:

@@ -22,7 +22,7 @@ import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,20 +40,22 @@ SCHEMA = 2
 CHUNK = 16 * 2**20  # bytes per row; SQLite cannot store a blob above 1 GB
 FILE_BYTES = 2**20
 TABLES = """
-CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL);
+CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL, noise_plan TEXT);
 CREATE TABLE state (
-    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, weight INTEGER
+    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, weight INTEGER, releases INTEGER
 );
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
     seen REAL, last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
-    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT, public_key TEXT
+    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT, public_key TEXT,
+    participations INTEGER, last_participation INTEGER
 );
 CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, checksum INTEGER, file TEXT,
     content BLOB, PRIMARY KEY (owner, name, chunk));
 CREATE TABLE rounds (
-    round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB
+    round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB,
+    noise_seed TEXT
 );
 """
 _READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read
@@ -420,7 +422,20 @@ def read_job(database: Database) -> tuple[str, JobConfig, Layout]:
     return job, JobConfig(**json.loads(config)), Layout(tuple(specs))
 
 
-def create_job(database: Database, config: JobConfig, layout: Layout, arrays: Arrays) -> None:
+def read_noise_plan(database: Database) -> dict[str, Any] | None:
+    """Return the noise plan of a private job; None for other jobs."""
+    [(plan,)] = database.rows("SELECT noise_plan FROM job")
+    return None if plan is None else dict(json.loads(plan))
+
+
+def create_job(
+    database: Database,
+    config: JobConfig,
+    layout: Layout,
+    arrays: Arrays,
+    *,
+    noise_plan: Mapping[str, Any] | None = None,
+) -> None:
     """Create the tables and a job in a new file; do nothing if another server was faster.
 
     Args:
@@ -428,6 +443,7 @@ def create_job(database: Database, config: JobConfig, layout: Layout, arrays: Ar
         config: the job's configuration.
         layout: the model's layout.
         arrays: the server's initial arrays.
+        noise_plan: the noise plan of a private job.
     """
     specs = json.dumps([list(spec) for spec in layout.specs])
     with database.write():
@@ -435,8 +451,9 @@ def create_job(database: Database, config: JobConfig, layout: Layout, arrays: Ar
             return
         for statement in TABLES.split(";"):
             database.execute(statement)
-        job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time())
-        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?)", *job)
-        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0)", secrets.token_hex(8))
+        plan = None if noise_plan is None else json.dumps(noise_plan)
+        job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time(), plan)
+        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?)", *job)
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0, 0)", secrets.token_hex(8))
         database.put_arrays("server", arrays)
         database.put_arrays("sum", {"total": np.zeros(layout.size, SUM_DTYPE)})

@@ -6,6 +6,7 @@ float32. The server adds in 64 bits.
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,44 @@ def to_fixed_point(values: npt.NDArray[np.floating], unit: float) -> FixedPoint:
             )
         numbers[chunk] = scaled
     return numbers.reshape(values.shape)
+
+
+def to_fixed_point_within(values: npt.NDArray[np.floating], unit: float, max_norm: float) -> FixedPoint:
+    """Scale values down to a Euclidean norm of at most `max_norm`, round them towards zero, and return the factors.
+
+    The limit holds for the result exactly: the norm is checked in integers.
+
+    >>> to_fixed_point_within(np.array([3.0, 4.0]), 0.5, 2.6).tolist()
+    [3, 4]
+
+    Raises:
+        DivergedError: a value is not finite.
+    """
+    length = norm(values, 1.0)
+    if not math.isfinite(length):
+        raise DivergedError("the update is not finite; try a smaller learning rate")
+    factor = min(1.0, max_norm / length) if length > 0 else 1.0
+    most = int(Fraction(max_norm) ** 2 / Fraction(unit) ** 2)  # largest sum of squares, in units
+    numbers = np.empty(values.size, UPLOAD_DTYPE)
+    while True:
+        for chunk, part in _chunks(values):
+            numbers[chunk] = np.clip(np.trunc(part.astype(np.float64) * (factor / unit)), -MAX_UNITS, MAX_UNITS)
+        if sum_of_squares(numbers) <= most:
+            return numbers.reshape(values.shape)
+        factor *= 1 - 1e-9  # the error of floating point
+
+
+def sum_of_squares(numbers: FixedPoint) -> int:
+    """Return the exact sum of the squares of integers.
+
+    >>> sum_of_squares(np.array([2**30, -1], np.int32)) == 2**60 + 1
+    True
+    """
+    total = 0
+    for _, part in _chunks(numbers):
+        high, low = np.divmod(part.astype(np.int64), 2**15)  # each sum below fits in 64 bits
+        total += (int(high @ high) << 30) + (int(high @ low) << 16) + int(low @ low)
+    return total
 
 
 def from_fixed_point(

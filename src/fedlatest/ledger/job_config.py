@@ -10,9 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import ConfigError
+from fedlatest.ledger.participation import check_privacy
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Memory = Literal["client", "server", "none"]
+_OPTIONAL = {
+    "privacy",
+    "secure",
+}  # settings that are left out if they are None: hashes of jobs without them do not change
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,9 @@ class JobConfig:
         seed: seed of the random choices at the server.
         weighs: whether clients send their update times their weight (number of samples).
         secure: settings of secure aggregation (`SecureAggregation`); None if uploads are not masked.
+        privacy: settings of differential privacy; None for a job without. `rounds`, `min_separation` and
+            `max_participations` are required, and the ledger enforces them. With `share_metrics`, clients send the
+            metrics of their training, which are not private. The others describe the noise.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -44,6 +52,7 @@ class JobConfig:
     seed: int = 0
     weighs: bool = False
     secure: Mapping[str, Any] | None = None
+    privacy: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.memory not in get_args(Memory):
@@ -56,13 +65,14 @@ class JobConfig:
             raise ConfigError(f"seed={self.seed}: must be between 0 and 2^32 - 1")
         if self.secure is not None and self.memory == "server":
             raise ConfigError("memory='server': with secure aggregation the server cannot store single updates")
+        if self.privacy is not None:
+            check_privacy(self.privacy, self.clip_norm)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain values for JSON; 10 and 10.0 give the same result."""
         clip_norm = None if self.clip_norm is None else float(self.clip_norm)
-        fields = {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
-        optional = {"secure"}  # left out if None, so that the hash of a job without them does not depend on them
-        return {name: value for name, value in fields.items() if value is not None or name not in optional}
+        values = {**asdict(self), "settings": dict(self.settings), "unit": float(self.unit), "clip_norm": clip_norm}
+        return {name: value for name, value in values.items() if value is not None or name not in _OPTIONAL}
 
     @property
     def hash(self) -> str:

@@ -117,6 +117,10 @@ def restore(ledger: Path, copy: Path) -> None:
     The write-ahead log of the old ledger is deleted, because SQLite would apply it to the copy. An error while the copy
     is written leaves the old ledger with its log.
 
+    Models that were released after the backup stay released. In a private job the copy therefore gets the number of
+    releases of the old ledger or, if that is damaged, of the event log; and noise that is correlated over rounds starts
+    anew.
+
     Raises:
         LedgerError: a server has the ledger open, the copy is of another job, or one of the files cannot be used.
     """
@@ -131,6 +135,9 @@ def restore(ledger: Path, copy: Path) -> None:
 
     def write(draft: Path) -> None:
         shutil.copyfile(copy, draft)
+        with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+            target.execute("UPDATE state SET releases = max(releases, ?)", (releases,))
+            target.execute("UPDATE rounds SET noise_seed = NULL")
         sync(draft)  # the old ledger needs its log until the copy is complete
         for suffix in ("-wal", "-shm"):
             ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
@@ -138,6 +145,7 @@ def restore(ledger: Path, copy: Path) -> None:
 
     try:
         _check_same_job(ledger, copy)
+        releases = _num_releases(ledger)
         write_atomically(ledger, write, mode=0o600, error=LedgerError)
     finally:
         release_lock(lock)
@@ -180,6 +188,21 @@ def _job_of(ledger: Path) -> str | None:
     finally:
         database.close()
     return str(job)
+
+
+def _num_releases(ledger: Path) -> int:
+    """Return how many rounds of a job were released, according to its ledger and its event log."""
+    recorded = sum(event["event"] == "merged" for event in read_events(ledger.parent / EVENTS))
+    if _job_of(ledger) is None:
+        return recorded
+    database = Database.open_for_reading(ledger)
+    try:
+        [(releases,)] = database.rows("SELECT releases FROM state")
+    except LedgerError:
+        return recorded
+    finally:
+        database.close()
+    return max(recorded, releases)
 
 
 def _is_empty_database(file: Path) -> bool:

@@ -41,12 +41,13 @@ from fedlatest.ledger.checks import (
     lacks_base,
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
-from fedlatest.ledger.database import Database, create_job, read_job
+from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan
 from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
 from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
+from fedlatest.ledger.participation import ParticipationLimits
 from fedlatest.ledger.round_sums import RoundSums, add_upload
 from fedlatest.ledger.secure_rounds import SecureRounds
 
@@ -95,11 +96,14 @@ class Ledger:
         self.job, self.config, self.layout = read_job(database)
         self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
         self._settings = {**self.config.as_dict(), "size": self.layout.size}
+        self._participation = ParticipationLimits.of(self.config.privacy)
+        self.noise_plan = read_noise_plan(database)
         self._boot = token()
         self._writing_depth = 0
         with database.write():  # first take ownership, then read: from now on, no other server can write
             database.execute("UPDATE state SET boot = ?", self._boot)
-            [(self.round, number, epoch_token, uptime)] = database.rows("SELECT round, epoch, token, uptime FROM state")
+            columns = "round, epoch, token, uptime, releases"
+            [(self.round, number, epoch_token, uptime, self.releases)] = database.rows(f"SELECT {columns} FROM state")
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
             self.table = ClientTable(database)
             self._expelled = self._read_expelled()
@@ -110,6 +114,7 @@ class Ledger:
         self._highest_reported_epoch = 0
         self._delta: FixedPointSum | None  # change of the sum in the open round; None stands for zero
         self._untrained_delta: FixedPointSum | None  # the part of it without training, such as of goodbyes
+        self._noise_seed: str | None
         self._closing_times: deque[float] = deque(maxlen=ROUNDS_WITHOUT_CONTACT)
         self.secure = SecureRounds(self) if self.config.secure is not None else None
         self._reset_round()
@@ -122,6 +127,7 @@ class Ledger:
         config: JobConfig,
         layout: Layout,
         arrays: Callable[[], Arrays],
+        noise_plan: Callable[[], Mapping[str, Any] | None] = lambda: None,
         **options: Any,
     ) -> "Ledger":
         """Open the ledger of a job, or create it. A server that has it open can no longer write.
@@ -131,6 +137,7 @@ class Ledger:
             config: the job's configuration.
             layout: the model's layout.
             arrays: returns the server's initial arrays; called only if the ledger is new.
+            noise_plan: returns the noise plan of a private job; called only if the ledger is new.
             options: passed to the constructor.
 
         Raises:
@@ -139,7 +146,7 @@ class Ledger:
         database = path if isinstance(path, Database) else Database.open(path)
         try:
             if database.is_new:
-                create_job(database, config, layout, arrays())
+                create_job(database, config, layout, arrays(), noise_plan=noise_plan())
             database.check_structure()
             _check_job_is(database, config, layout)
             return cls(database, **options)
@@ -239,19 +246,44 @@ class Ledger:
 
     # A round
 
+    def check_budget(self) -> None:
+        """Raise BudgetError if the privacy budget of the job does not allow the open round."""
+        if self._participation is not None:
+            self._participation.check_round(self.releases, self.clients())
+
+    def may_take_part(self, client: ClientRow) -> bool:
+        """Return whether the limits of a private job allow an upload of a client in the open round."""
+        limits = self._participation
+        return limits is None or limits.allow(client.participations, client.last_participation, self.round)
+
+    def draw_noise_seed(self) -> str:
+        """Return a new secret seed for the noise of the open round; the last one is stored when the round is closed.
+
+        A seed is never used for two sums, because each attempt to close a round draws a new one: also after an error,
+        a crash, or the restore of a backup.
+        """
+        seed = secrets.token_hex(16)
+        self._noise_seed = seed
+        return seed
+
+    def noise_seed(self, rounds_ago: int) -> str | None:
+        """Return the seed of the noise in a closed round, 1 for the last one; None if that round had no noise."""
+        found = self.database.rows("SELECT noise_seed FROM rounds WHERE round = ?", self.round - rounds_ago)
+        return found[0][0] if found else None
+
     def issue(self, clients: Sequence[str], kind: InstructionKind = "train") -> dict[str, Instruction]:
         """Issue a new ticket to each client and return the instructions to send, by client; the tickets are durable.
 
         A client whose upload is accepted in the open round is left out: with a new ticket it would delete the update
-        that is about to count.
+        that is about to count. So is a client that may not train any more (`may_take_part`).
         """
         instructions: dict[str, Instruction] = {}
         with self._writing():
             for client in clients:
-                if self._has_uploaded(client):
-                    continue
                 row = self.table.get(client)
                 assert row is not None, "tickets are issued to clients of the job only"
+                if self._has_uploaded(client) or (kind == "train" and not self.may_take_part(row)):
+                    continue
                 ticket = Ticket((row.issued.number if row.issued else 0) + 1, self._token())
                 self.table.set_issued(client, ticket)
                 instructions[client] = self.instruction(
@@ -282,6 +314,8 @@ class Ledger:
                 return self._handle_inconsistency(reply, client) or Verdict("failed", reply.why)
             if reply.kind not in ("upload", "goodbye"):
                 return Verdict("declined" if reply.kind == "declined" else "failed", reply.why)
+            if self._participation is not None and reply.kind == "upload":
+                self._participation.check_upload(client, self.round)
             if self.secure is not None:
                 check_base(reply, client, epoch=self.epoch, config=self.config)
                 self.secure.collect(reply)
@@ -356,7 +390,12 @@ class Ledger:
 
         Returns:
             The ids of the clients that were forgotten, because they have never contributed and are gone.
+
+        Raises:
+            BudgetError: the privacy budget does not allow another round.
         """
+        if self._participation is not None:
+            self._participation.check_round(self.releases, [])
         now, accepted, keeps_sum = self.uptime, self._accepted, self.config.memory != "none"
         available = {*available, *accepted}
         reachable = {*available, *reachable}
@@ -377,12 +416,14 @@ class Ledger:
             bits = (available_bits, self.table.bits(took_part), self.table.bits(reachable))
             times = (time.time(), now)
             self.database.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?)", self.round, self.epoch.number, *times, *bits
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                *(self.round, self.epoch.number, *times, *bits, self._noise_seed),
             )
-            self.database.execute("UPDATE state SET round = round + 1")
+            self.database.execute("UPDATE state SET round = round + 1, releases = releases + 1")
             if self.secure is not None:
                 self.secure.write_weight()
         self.round += 1
+        self.releases += 1
         self._closing_times.append(now)
         self._reset_round()
         if self.needs_resync:
@@ -441,6 +482,7 @@ class Ledger:
         if reply.kind == "goodbye":
             self.table.remove(client)
         else:
+            self.table.add_participation(client, self.round)
             round = self.round if reply.trained else None
             self.table.set_applied(client, reply.ticket, digest=reply.update_digest, weight=reply.weight, round=round)
         if self.config.memory == "server":
@@ -563,11 +605,17 @@ class Ledger:
         self._untrained_delta = None
         if self.secure is not None:
             self.secure.reset()
+        self._noise_seed = None
 
 
 def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None:
     """Raise LedgerError if a ledger holds a job with another configuration or model."""
     _, stored_config, stored_layout = read_job(database)
+    if stored_config.privacy != config.privacy:
+        raise LedgerError(
+            f"the privacy settings of a job cannot change: it was created with {stored_config.privacy}, given are "
+            f"{config.privacy}; a new job in another folder has a budget of its own, which adds to this one"
+        )
     for name, stored, given in (
         ("config", stored_config.hash, config.hash),
         ("model layout", stored_layout.hash, layout.hash),

@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from fedlatest.flower import FedLaAvg, Limits, SecureAggregation, Timeouts, from_record, to_record
+from fedlatest.flower import FedLaAvg, Limits, Privacy, SecureAggregation, Timeouts, from_record, to_record
 
 from .task import evaluate, initial_model, load_test
 
@@ -22,6 +22,16 @@ def main(grid: Grid, context: Context) -> None:
     secure: SecureAggregation | bool = bool(config["secure"])
     if secure and int(config["min-cohort"]):
         secure = SecureAggregation(min_cohort=int(config["min-cohort"]))
+    privacy = None
+    if float(config["epsilon"]) > 0:
+        privacy = Privacy(
+            epsilon=float(config["epsilon"]),
+            delta=float(config["delta"]),
+            clip_norm=float(config["privacy-clip"]),
+            rounds=int(config["rounds"]),
+            min_separation=int(config["min-separation"]),
+            max_participations=int(config["max-participations"]) or None,
+        )
     strategy = FedLaAvg(
         job=str(config["job"]),
         cohort_size=int(config["cohort-size"]),
@@ -34,5 +44,6 @@ def main(grid: Grid, context: Context) -> None:
         min_clients=int(config["min-clients"]),
         timeouts=Timeouts(deadline=float(config["deadline"]), expire=float(config["expire"]) or None),
         evaluate_nodes_every=int(config["evaluate-nodes-every"]),
+        privacy=privacy,
     )
     strategy.start(grid, to_record(initial_model()), num_rounds=int(config["rounds"]), evaluate_fn=evaluate_at_server)
