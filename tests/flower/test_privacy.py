@@ -9,7 +9,7 @@ import pytest
 
 from fedlatest.algorithms import fedavg, fedlaavg, fedvarp
 from fedlatest.errors import BudgetError, ConfigError, LedgerError
-from fedlatest.flower import FedLaAvg, LocalGrid, Timeouts, client_app, to_record
+from fedlatest.flower import FedLaAvg, LocalGrid, SecureAggregation, Timeouts, client_app, to_record
 from fedlatest.flower.private_sums import noise_of_round, standard_normals
 from fedlatest.ledger.job_folder import back_up, restore
 from fedlatest.privacy import NoisePlan, Privacy
@@ -184,3 +184,27 @@ def test_new_epoch_and_goodbye_do_not_reset_the_releases(tmp_path: Path) -> None
 def test_settings_that_break_the_guarantee_are_refused(tmp_path: Path, options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         FedLaAvg(job=tmp_path, cohort_size=1, privacy=guarantee(), **options)
+
+
+def test_with_secure_aggregation(tmp_path: Path) -> None:
+    """The masked sum is exact and gets the same kind of noise; limits of participation hold, and a client can leave
+    after its last participation."""
+    privacy = guarantee(rounds=12, min_separation=2, max_participations=2)
+    job = job_with(tmp_path, privacy, clients="abcdef", cohort_size=3, secure=SecureAggregation(2, 4))
+    moves, totals = steps(job, 4)
+    sizes = [3, 6, 6, 6]
+    for move, total, added, size in zip(moves, totals, noise(job, 4), sizes, strict=True):
+        np.testing.assert_allclose(move, (total + added) / size, rtol=1e-4, atol=1e-5)
+    assert {client.participations for client in job.ledger.clients()} == {2}
+    with pytest.raises(BudgetError, match="each of the 6 clients has taken part in 2 rounds"):
+        job.run_round()
+    for name in "gh":
+        job.add(name, client_app(towards(1)))
+    assert job.store("a").leave(job.ledger.job)
+    job.messages.forget("a")
+    job.loop.wait_for_clients(8, timeout=5)
+    outcome = job.run_round()
+    assert (sorted(outcome.accepted), outcome.left) == (["g", "h"], ["a"])
+    audit = job.audit()
+    assert audit.holds
+    assert sorted(audit.in_sum) == list("bcdefgh")
