@@ -95,13 +95,12 @@ def test_nothing_counts_without_enough_decryptors(tmp_path: Path) -> None:
 def test_one_lying_decryptor_is_tolerated(tmp_path: Path) -> None:
     """Its answer cannot be decrypted; the shares of the other three are enough."""
     job = secure_job(tmp_path)
-    lies = []
+    lies: list[int] = []
 
     def lie_once(node: int, message: Message) -> Message:
         if kind_of(message) == "unmasked" and not lies:
-            record = message.content[PROTOCOL]
-            payload = bytes(record["payload"])
-            record["payload"] = payload.replace(b'"content": "', b'"content": "AAAA')
+            record: Any = message.content[PROTOCOL]
+            record["payload"] = record["payload"].replace(b'"content": "', b'"content": "AAAA')
             lies.append(node)
         return message
 

@@ -19,6 +19,7 @@ from fedlatest.ledger.database import Database
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.messages import Reply, Ticket, decode_instruction, decode_reply, encode
+from fedlatest.ledger.secure_settings import SecureAggregation
 from tests.ledger.faults import CrashError, FaultyConnection, FaultyStorage
 
 SIZE = 3
@@ -76,6 +77,7 @@ class HistoryState:
     Args:
         memory: where updates are stored, as in `JobConfig`.
         num_clients: number of clients.
+        secure: settings of secure aggregation; None if uploads are not masked.
         max_loss_backoff: as in `Limits`.
         path: the ledger's file; None for a database in memory.
         ledger_class: the server's protocol under test.
@@ -87,12 +89,18 @@ class HistoryState:
         *,
         memory: str,
         num_clients: int,
+        secure: SecureAggregation | None = None,
         max_loss_backoff: int = 0,
         path: Path | None = None,
         ledger_class: type[Ledger] = Ledger,
         client_handler: Callable[..., Reply] = handle_instruction,
     ) -> None:
-        self.config = JobConfig("fedlaavg", memory=memory, unit=1.0)  # type: ignore[arg-type]
+        self.config = JobConfig(
+            "fedlaavg",
+            memory=memory,  # type: ignore[arg-type]
+            unit=1.0,
+            secure=None if secure is None else secure.as_dict(),
+        )
         self.limits = Limits(max_loss_backoff=max_loss_backoff)
         self.path, self.ledger_class, self.client_handler = path, ledger_class, client_handler
         self.devices = {f"c{number}": Device() for number in range(num_clients)}
@@ -175,7 +183,7 @@ class HistoryState:
         result = None
         wall_clock = 1e9 + self.time + self.wall_clock_offset
         try:
-            with mock.patch("time.time", return_value=wall_clock):
+            with mock.patch("time.time", lambda: wall_clock):  # noqa: PT008 (a mock takes most of the time of a history)
                 result = action()
         except CrashError:
             self._restart_server(may_remove=may_remove)
