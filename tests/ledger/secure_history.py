@@ -89,12 +89,14 @@ class SecureHistory(History):
         assert self.ledger.total.tolist() == expected, "the sum differs from the updates that counted"
         assert self.ledger.database.get_arrays("sum")["total"].tolist() == expected
         tickets = {client.id: client.applied for client in self.ledger.clients() if client.applied is not None}
-        assert tickets == {client: recorded.ticket for client, recorded in self.in_sum.items()}
+        expected_tickets = {client: recorded.ticket for client, recorded in self.in_sum.items()}
+        assert tickets == expected_tickets, "other tickets are in the sum than those that counted"
         [(round, epoch, weight)] = self.connection.execute("SELECT round, epoch, weight FROM state").fetchall()
         assert (round, epoch) == (self.ledger.round, self.ledger.epoch.number)
         assert self.ledger.arrays()["x"].tolist() == [round] * SIZE, "the model is of another round than the ledger"
         if keeps_sum:
-            assert weight == sum(weight_units(recorded.weight) for recorded in self.in_sum.values())
+            expected_weight = sum(weight_units(recorded.weight) for recorded in self.in_sum.values())
+            assert weight == expected_weight, "the total weight is wrong"
             for client, recorded in self.in_sum.items():
                 assert self._stores(client, recorded) or recorded.incarnation != self._incarnation(client)
         for row in self.ledger.clients():
@@ -185,21 +187,37 @@ class SecureHistory(History):
         self.statistics["session: unmasked"] += 1
         self.statistics["session: unmasked with dropouts"] += len(collected) < self.num_asked
 
+    def do_advance(self, which: int, how: int) -> None:
+        """Do the next step of a session: open it, let clients upload, ask decryptors, let them answer, end it."""
+        self._forget_ended_session()
+        if self.secure.session is None:
+            self.do_open_session(which, how)
+        elif self.sent:
+            self.do_deliver_all(1, how // 8)
+        elif self.received:
+            self.do_deliver_all(0, how // 8)
+        elif not self.requested:
+            self.do_request_shares()
+        else:
+            self.do_end_session()
+
     def do_whole_session(self, which: int, how: int) -> None:
-        """Run a session without faults; copies of its messages may stay in transit."""
+        """Run a session, of which one client or decryptor may drop out; copies of its messages may stay in transit."""
         copies = (list(self.sent), list(self.received))
         clients = [client.id for client in self._honest_clients()]
         cohort = [client for bit, client in enumerate(clients) if which >> bit & 1]
         self.sent = []
-        self._run_session(cohort if len(cohort) >= self.min_cohort else clients, clients, keep=bool(how & 1))
+        self._run_session(
+            cohort if len(cohort) >= self.min_cohort else clients, clients, keep=bool(how & 1), drops=how & 12
+        )
         self.sent, self.received = copies[0] + self.sent, copies[1] + self.received
         if how & 2:
             self.do_close_round(0, 0)
 
-    def _run_session(self, cohort: list[str], decryptors: list[str], *, keep: bool = False) -> None:
+    def _run_session(self, cohort: list[str], decryptors: list[str], *, keep: bool = False, drops: int = 0) -> None:
         self._open_session(cohort, decryptors)
-        for step in (self.do_request_shares, self.do_end_session):
-            sent, self.sent = self.sent, []
+        for step, drop in ((self.do_request_shares, drops & 4), (self.do_end_session, drops & 8)):
+            sent, self.sent = self.sent[1 if drop else 0 :], []
             received: list[SecureReply] = []
             for instruction in sent:
                 self.sent, self.received = [instruction], []
@@ -248,11 +266,11 @@ class SecureHistory(History):
     def do_deliver_all(self, which: int, how: int) -> None:
         """Deliver all instructions in transit except one, or all replies."""
         if which % 2 and self.sent:
-            for _ in range(len(self.sent) - how % 2):
+            for _ in range(len(self.sent) - (how % 4 == 1)):
                 self._deliver_instruction(how % len(self.sent), keep_copy=False)
         else:
             received, self.received = self.received, []
-            for sent in received[how % 2 :]:
+            for sent in received[how % 4 == 1 :]:
                 self._deliver(sent)
 
     def do_deliver_reply(self, which: int, how: int) -> None:
@@ -297,7 +315,10 @@ class SecureHistory(History):
 
     def do_change_request(self, which: int, how: int) -> None:
         """Send a decryptor a request for other clients than the server's."""
-        requests = [each for each in self.sent if b'"sealed"' in each.payload]
+        for _ in range(6):
+            if not any(b'"included"' in each.payload for each in self.sent):
+                self.do_advance(which, 0)
+        requests = [each for each in self.sent if b'"included"' in each.payload]
         if not requests:
             return
         instruction = requests[_position(which, requests)]

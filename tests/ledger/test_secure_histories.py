@@ -2,24 +2,30 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from fedlatest.ledger import Ledger, Reply
+from fedlatest.ledger.secure_rounds import SecureRounds
+from fedlatest.ledger.secure_session import SecureSession
 from fedlatest.secure import KeyPair
+from fedlatest.secure.decryptor import AnsweredSessions
 from tests.ledger.history_actions import Action, run_history
 from tests.ledger.secure_history import SecureHistory, agree
 
 NORMAL = {
     "exchange_hello": 6,
-    "open_session": 4,
-    "deliver_instruction": 6,
-    "deliver_all": 8,
-    "deliver_reply": 6,
-    "request_shares": 4,
-    "end_session": 4,
-    "close_round": 4,
+    "open_session": 1,
+    "deliver_instruction": 4,
+    "deliver_all": 4,
+    "deliver_reply": 4,
+    "request_shares": 1,
+    "end_session": 1,
+    "advance": 24,
+    "close_round": 3,
     "whole_session": 5,
 }
 FAULTS = {
@@ -35,6 +41,11 @@ FAULTS = {
 }
 
 
+def _accept_all_but_one(self: Ledger, upload: Any, replies: Mapping[str, Reply]) -> None:
+    self._delta = upload
+    self._accepted.update(list(replies.items())[1:])
+
+
 def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
     """Return a new job with three to six clients, and random actions with one to three kinds of faults."""
     draw = random.Random(seed)
@@ -47,7 +58,7 @@ def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
     )
     names = _names(draw.sample(sorted(FAULTS), draw.randint(1, 3)))
     joining = [("exchange_hello", client, 0) for client in range(num_clients)]
-    numbers = [(draw.choice(names), draw.randint(0, 63), draw.randint(0, 63)) for _ in range(draw.randint(20, 40))]
+    numbers = [(draw.choice(names), draw.randint(0, 63), draw.randint(0, 63)) for _ in range(draw.randint(15, 30))]
     return history, joining + numbers
 
 
@@ -77,8 +88,26 @@ def run_histories(seeds: range) -> Counter[str]:
 
 def test_sessions_count_completely_or_not_at_all() -> None:
     statistics = run_histories(range(200))
-    for event in ("session: unmasked", "session: unmasked with dropouts", "session: too few decryptors answer"):
+    for event in ("session: unmasked", "session: unmasked with dropouts", "session: too few decryptors answered"):
         assert statistics[event] >= 20, f"the histories do not cover {event!r}"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "violation"),
+    [
+        (AnsweredSessions, "add", lambda self, request: self, "two different requests of a session"),
+        (SecureRounds, "write_weight", lambda self: None, "the total weight is wrong"),
+        (SecureSession, "is_complete", property(lambda self: self.requested), "0, 0"),
+        (Ledger, "accept_sum", _accept_all_but_one, "other tickets are in the sum"),
+    ],
+    ids=["answers-twice", "forgets-weights", "counts-without-shares", "counts-partly"],
+)
+def test_a_broken_protocol_is_found(
+    owner: type, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises((AssertionError, KeyError), match=violation):
+        run_histories(range(300))
 
 
 @pytest.mark.slow
