@@ -178,7 +178,10 @@ def test_new_epoch_and_goodbye_do_not_reset_the_releases(tmp_path: Path) -> None
         ({"algorithm": fedvarp(weighting="none")}, "fedvarp .* uses the round's differences"),
         ({"algorithm": fedlaavg(weighting="none", fresh="cohort")}, "uses the round's differences beside the total"),
         ({"clip_norm": 2.0}, "clip_norm=2.0: the privacy settings have their own"),
-        ({"evaluate_nodes_every": 2}, "evaluate_nodes_every=2: .* sends their metrics to the server, which are not private"),
+        (
+            {"evaluate_nodes_every": 2},
+            "evaluate_nodes_every=2: .* sends their metrics to the server, which are not private",
+        ),
     ],
 )
 def test_settings_that_break_the_guarantee_are_refused(tmp_path: Path, options: Any, message: str) -> None:

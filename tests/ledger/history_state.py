@@ -21,6 +21,7 @@ from fedlatest.ledger.database import Database
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.messages import Reply, Ticket, decode_instruction, decode_reply, encode
+from fedlatest.ledger.secure_settings import SecureAggregation
 from tests.ledger.faults import CrashError, FaultyConnection, FaultyStorage
 
 SIZE = 3
@@ -80,6 +81,7 @@ class HistoryState:
     Args:
         memory: where updates are stored, as in `JobConfig`.
         num_clients: number of clients.
+        secure: settings of secure aggregation; None if uploads are not masked.
         max_loss_backoff: as in `Limits`.
         participation: for a private job, least separation and largest number of participations.
         path: the ledger's file; None for a database in memory.
@@ -92,18 +94,19 @@ class HistoryState:
         *,
         memory: str,
         num_clients: int,
+        secure: SecureAggregation | None = None,
         max_loss_backoff: int = 0,
         participation: tuple[int, int] | None = None,
         path: Path | None = None,
         ledger_class: type[Ledger] = Ledger,
         client_handler: Callable[..., Reply] = handle_instruction,
     ) -> None:
-        private: Any = {}
+        optional: Any = {"secure": None if secure is None else secure.as_dict()}
         if participation is not None:
             limits = {"rounds": 10_000, "min_separation": participation[0], "max_participations": participation[1]}
-            private = {"privacy": limits, "clip_norm": 2.0**40}
+            optional |= {"privacy": limits, "clip_norm": 2.0**40}
         self.participation = participation
-        self.config = JobConfig("fedlaavg", memory=memory, unit=1.0, **private)  # type: ignore[arg-type]
+        self.config = JobConfig("fedlaavg", memory=memory, unit=1.0, **optional)  # type: ignore[arg-type]
         self.limits = Limits(max_loss_backoff=max_loss_backoff)
         self.path, self.ledger_class, self.client_handler = path, ledger_class, client_handler
         self.devices = {f"c{number}": Device() for number in range(num_clients)}
@@ -213,7 +216,7 @@ class HistoryState:
         result = None
         wall_clock = 1e9 + self.time + self.wall_clock_offset
         try:
-            with mock.patch("time.time", return_value=wall_clock):
+            with mock.patch("time.time", lambda: wall_clock):  # noqa: PT008 (a mock takes most of the time of a history)
                 result = action()
         except CrashError:
             self._restart_server(may_remove=may_remove)

@@ -28,7 +28,7 @@ from fedlatest.ledger.fixed_point import (
     to_fixed_point_within,
 )
 from fedlatest.ledger.hashing import checksum_of, digest_of
-from fedlatest.ledger.job_config import Arrays, Layout
+from fedlatest.ledger.job_config import Arrays, Layout, hash_of
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
 from fedlatest.ledger.participation import ParticipationLimits, shares_metrics
 
@@ -116,6 +116,7 @@ def handle_instruction(
     if state.client != instruction.client:
         return _reply("failed", instruction, state, why=f"this is client {state.client}, not {instruction.client}")
     try:
+        _check_settings(instruction)
         if _is_outdated(instruction, state):
             return _ahead(store, instruction, state)
         if instruction.kind == "unmask":
@@ -158,6 +159,17 @@ def _public_facts(store: ClientStore, job: str) -> dict[str, Any]:
     from fedlatest.ledger.secure_client import public_facts
 
     return public_facts(store, job)
+
+
+def _check_settings(instruction: Instruction) -> None:
+    """Raise ProtocolError if the settings in an instruction are not those that its hash stands for.
+
+    A client remembers the hash when it joins a job. So the server can change neither the minimum of a cohort later nor
+    that uploads are masked.
+    """
+    settings = {name: value for name, value in instruction.settings.items() if name != "size"}
+    if hash_of(settings) != instruction.config:
+        raise ProtocolError("the settings in the instruction are not those of the job")
 
 
 def _is_secure(instruction: Instruction) -> bool:

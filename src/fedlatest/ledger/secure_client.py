@@ -12,7 +12,6 @@ from typing import Any
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.client_store import ClientStore
 from fedlatest.ledger.fixed_point import FixedPoint
-from fedlatest.ledger.job_config import hash_of
 from fedlatest.ledger.messages import Instruction
 from fedlatest.ledger.secure_settings import min_cohort_of, scope_of, with_weights
 from fedlatest.secure import KeyPair, MaskedUpload, SessionView, UnmaskRequest, answer_request, mask_upload
@@ -74,21 +73,10 @@ def check_session(instruction: Instruction) -> SessionView:
     Raises:
         ProtocolError: the client must not upload in this session.
     """
-    check_settings(instruction)
     view = SessionView.decode(instruction.payload)
     scope = scope_of(instruction.job, instruction.epoch)
     view.check(instruction.client, scope=scope, min_cohort=min_cohort_of(instruction.settings))
     return view
-
-
-def check_settings(instruction: Instruction) -> None:
-    """Raise ProtocolError if the settings in an instruction are not those that its hash stands for.
-
-    A client remembers the hash when it joins a job; so the server cannot change the minimum of a cohort later.
-    """
-    settings = {name: value for name, value in instruction.settings.items() if name != "size"}
-    if hash_of(settings) != instruction.config:
-        raise ProtocolError("the settings in the instruction are not those of the job")
 
 
 def mask(
@@ -123,7 +111,6 @@ def answer_unmask(store: ClientStore, instruction: Instruction) -> bytes:
     Raises:
         ProtocolError: the request must not be answered.
     """
-    check_settings(instruction)
     request = UnmaskRequest.decode(instruction.payload)
     secrets = ClientSecrets(store, instruction.job)
     keys, _ = secrets.load()

@@ -96,10 +96,11 @@ def derive(secret: bytes, session_hash: bytes, purpose: str, *parties: str) -> b
 def add_masks(numbers: MaskedNumbers, seeds: Iterable[tuple[bytes, int]]) -> None:
     """Add the mask of each seed to the numbers in place, modulo 2^64, or subtract it if its sign is negative."""
     streams = [(Cipher(AES(seed), CTR(bytes(16))).encryptor(), sign) for seed, sign in seeds]
-    zeros, buffer = bytes(8 * _CHUNK), bytearray(8 * _CHUNK + 15)
+    chunk = min(_CHUNK, len(numbers))
+    zeros, buffer = bytes(8 * chunk), bytearray(8 * chunk + 15)
     for start in range(0, len(numbers), _CHUNK):
         part = numbers[start : start + _CHUNK]
-        plain = zeros if len(part) == _CHUNK else zeros[: 8 * len(part)]
+        plain = zeros if len(part) == chunk else zeros[: 8 * len(part)]
         for stream, sign in streams:
             stream.update_into(plain, buffer)
             mask = np.frombuffer(buffer, MASK_DTYPE, len(part))
