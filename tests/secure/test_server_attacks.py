@@ -86,7 +86,7 @@ class Observed:
         return [json.loads(header) for header in found]
 
     def uploads(self) -> list[npt.NDArray[Any]]:
-        contents = [each.content for each in self.messages if not each.has_error()]
+        contents: list[Any] = [each.content for each in self.messages if not each.has_error()]
         return [content[VECTOR][VECTOR].numpy() for content in contents if VECTOR in content]
 
     def seen(self) -> bytes:
@@ -94,7 +94,7 @@ class Observed:
         parts = [self.stored]
         for message in self.messages:
             if message.has_error():
-                parts.append(message.error.reason.encode())
+                parts.append(str(message.error.reason).encode())
                 continue
             parts += [str(value).encode() for value in message.content[PROTOCOL].values()]
             parts += [upload.tobytes() for upload in self.uploads()]

@@ -115,6 +115,8 @@ class Collector:
             raise ProtocolError("the session does not wait for shares of this client")
         self._answers[index] = SealedAnswer.decode(payload, len(self.session.decryptors))
         self._unopened.add(index)
+        if len(self._answers) < self.session.threshold:
+            return
         for each in sorted(self._unopened):
             try:
                 content = open_answer(self._answers, each, self._statement, threshold=self.session.threshold)
