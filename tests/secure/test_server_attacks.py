@@ -13,11 +13,11 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 import pytest
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedlatest.errors import ProtocolError
-from fedlatest.flower import ClientResult, ClientTask, SecureAggregation, client_app
-from fedlatest.flower.message_records import PROTOCOL, VECTOR
+from fedlatest.flower import ClientResult, ClientTask, SecureAggregation, client_app, to_record
+from fedlatest.flower.message_records import PROTOCOL, VECTOR, metrics_of
 from fedlatest.ledger import client as ledger_client
 from fedlatest.ledger.hashing import digest_of
 from fedlatest.ledger.secure_session import SecureSession
@@ -27,7 +27,7 @@ from fedlatest.secure.decryptor import AnsweredSessions
 from fedlatest.secure.masking import pair_seed, sign_of
 from fedlatest.secure.primitives import add_masks, commit
 from fedlatest.secure.session import decode_bytes
-from tests.flower.small_job import SmallJob, Weights, lose
+from tests.flower.small_job import INITIAL, SmallJob, Weights, lose, towards
 from tests.ledger.job import Job
 from tests.secure.cohort import SCOPE, Cohort, request_for
 
@@ -545,6 +545,36 @@ def test_an_old_session_and_a_session_of_another_epoch() -> None:
     assert job.reply(old).why == "the session belongs to another job or epoch"
     job.reply(opened["a"], 1, 2)
     assert job.reply(requests["a"]).kind == "ahead"
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_messages_that_do_not_belong_to_the_job(kind: str, tmp_path: Path) -> None:
+    """The server sends Flower's own messages, to which a client app replies with its model or its metrics.
+
+    A client that is in a secure job does not train then, and one with `min-cohort` does not evaluate either. Control: a
+    client without both answers.
+    """
+    job = SmallJob(tmp_path, clients="", cohort_size=3, secure=SecureAggregation(3, 3))
+
+    def evaluate(weights: Weights, task: ClientTask) -> ClientResult:
+        return ClientResult(1234, {"accuracy": 0.75})
+
+    app = client_app(towards(1.0), evaluate=evaluate)
+    for name, config in (("a", {}), ("b", {}), ("c", {"min-cohort": 3}), ("stranger", {})):
+        job.add(name, app, node_config=config)
+    job.run_round("abc")
+    job.online("abcstranger")
+    replies = {}
+    for name, node in job.nodes.items():
+        content = RecordDict({"arrays": to_record(INITIAL), "config": ConfigRecord({"server-round": 1})})
+        [replies[name]] = job.grid.send_and_receive([Message(content, node, kind)])
+    assert "stranger" not in [client.id for client in job.ledger.clients()]
+    if kind == "train":
+        assert [name for name, reply in replies.items() if reply.has_content()] == ["stranger"]
+        assert "does not answer without masks" in str(replies["a"].error.reason)
+    else:
+        found = {name: metrics_of(reply)["num-examples"] for name, reply in replies.items()}
+        assert found == {"a": 1234, "b": 1234, "c": 0, "stranger": 1234}
 
 
 def test_a_lost_upload_is_not_unmasked_later(tmp_path: Path) -> None:

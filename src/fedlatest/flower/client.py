@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,9 +143,20 @@ def latest_mod(*, eligible: Eligible | None = None, num_examples: Callable[[Cont
 
 
 def _pass_on(message: Message, context: Context, call_next: ClientAppCallable, eligible: Eligible | None) -> Message:
-    """Pass a message without an instruction to the app; an evaluation that is declined has 0 examples."""
+    """Pass a message without an instruction to the app; an evaluation that is declined has 0 examples.
+
+    A client that takes part in secure aggregation does not train without it: its reply would be the trained model.
+
+    Raises:
+        ProtocolError: this client trains with secure aggregation only.
+    """
     if message.metadata.message_type != MessageType.EVALUATE:
+        if _min_cohort(context) > 1 or _is_in_secure_job(context):
+            raise ProtocolError("this client takes part in secure aggregation: it does not answer without masks")
         return call_next(message, context)
+    if _min_cohort(context) > 1:
+        log.info("fedlatest: declined to evaluate (%s is set: the server would learn the metrics)", MIN_COHORT)
+        return _result_message(ClientResult(0, {}), message)
     try:
         check_eligible(_conditions(context, eligible))
         return call_next(message, context)
@@ -206,6 +218,11 @@ def _state_dir(context: Context) -> str:
 def _name(context: Context, disk: FolderStorage) -> str:
     name = context.node_config.get(NAME)
     return name if isinstance(name, str) and name else load_or_create_client_id(disk)
+
+
+def _is_in_secure_job(context: Context) -> bool:
+    folder = context.node_config.get(STATE_DIR)
+    return isinstance(folder, str) and bool(folder) and any(Path(folder).glob("secure-*.json"))
 
 
 def _min_cohort(context: Context) -> int:
