@@ -27,6 +27,7 @@ from fedlatest.ledger import ClientStore, FolderStorage, JobConfig, Layout, Ledg
 from fedlatest.ledger.audit import audit
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.event_log import append_event
+from fedlatest.ledger.job_config import hash_of
 from fedlatest.ledger.job_folder import back_up, check_not_lost, expel
 from fedlatest.ledger.messages import Epoch, Instruction, Ticket
 from tests.flower.small_job import INITIAL, towards
@@ -203,7 +204,7 @@ def test_database_without_a_job_but_with_a_past_is_refused(tmp_path: Path) -> No
 def test_many_threads_with_one_state_folder(tmp_path: Path) -> None:
     """8 threads answer 3000 instructions on one folder at the same time: all give a reply, nothing is raised."""
     num_threads = 8
-    identity = ("a" * 32, Epoch(1, "e"), "config", "layout", "me")
+    identity = ("a" * 32, Epoch(1, "e"), hash_of({"memory": "client"}), "layout", "me")
     settings = {"memory": "client", "size": 2}
     numbers, lock = iter(range(1, 10**6)), threading.Lock()
     kinds: Counter[str] = Counter()
