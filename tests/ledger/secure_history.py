@@ -318,7 +318,7 @@ class SecureHistory(History):
         for _ in range(6):
             if not any(b'"included"' in each.payload for each in self.sent):
                 self.do_advance(which, 0)
-        requests = [each for each in self.sent if b'"included"' in each.payload]
+        requests = [each for each in self.sent if b'"included": [' in each.payload and b"[]" not in each.payload]
         if not requests:
             return
         instruction = requests[_position(which, requests)]
