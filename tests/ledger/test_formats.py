@@ -97,7 +97,7 @@ def test_config_of_a_job() -> None:
         "seed": 0,
         "weighs": False,
     }
-    assert JobConfig("fedlaavg").hash == "7fdea3d807e5a29a"
+    assert JobConfig("fedlaavg").hash == "7fdea3d807e5a29ad795e4702ae1557e"
 
 
 def test_tables_and_owners_of_arrays_in_a_ledger() -> None:

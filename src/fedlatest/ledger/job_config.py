@@ -149,12 +149,12 @@ class Layout(NamedTuple):
 
 
 def hash_of(value: Any) -> str:
-    """Return a short hash of a value that JSON can represent.
+    """Return a hash of 128 bits of a value that JSON can represent.
 
     >>> hash_of({"b": 1, "a": 2}) == hash_of({"a": 2, "b": 1})
     True
     """
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _size(spec: ArraySpec) -> int:
