@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     COMPOSITION = 6
     WORK = 7
     AUGMENTATION = 8
+    PRIVACY_NOISE = 9
 
 
 def bits(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:

@@ -20,6 +20,7 @@ from fedlatest.errors import ConfigError
 from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
 from fedlatest.models import Loss, Model, sigmoid_cross_entropy, softmax_cross_entropy
+from fedlatest.privacy import Privacy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.augmentation import named_augmentation
 from fedlatest.simulation.experiment_spec import cohort_size
@@ -165,6 +166,7 @@ class Experiment:
             seeds=tuple(seeds),
             client_rows=client_rows,
             remembered_dtype=values.get("remembered_dtype"),
+            privacy=privacy_of(values, built.federation.num_clients),
             tabulated=self.tabulated,
             config=dict(values),
             notes=built.notes,
@@ -241,6 +243,25 @@ class Recipe:
         changed = [change for change in changes.split() if values[key_of(change)] != self.defaults.get(key_of(change))]
         shown = [change for change in changed if key_of(change) != "algorithm"]
         return Experiment("-".join([values["algorithm"], *shown]), values)
+
+
+def privacy_of(values: Mapping[str, Any], num_clients: int) -> Privacy | None:
+    """Return the guarantee of differential privacy that an experiment's values ask for, if any.
+
+    Raises:
+        ConfigError: If some of its keys are given but not `epsilon` and `clip_norm`, or a value is out of range.
+
+    >>> privacy_of({"epsilon": 8.0, "clip_norm": 0.5, "rounds": 100}, 1000).delta == 1000**-1.1
+    True
+    """
+    keys = ("epsilon", "delta", "clip_norm", "min_separation", "max_participations", "mechanism")
+    given = {key: values[key] for key in keys if key in values}
+    if not given:
+        return None
+    for key in ("epsilon", "clip_norm"):
+        if key not in given:
+            raise ConfigError(f"{next(iter(given))}: differential privacy needs {key}; add --set {key}=...")
+    return Privacy(**{"delta": num_clients**-1.1, "rounds": values["rounds"], **given})
 
 
 def resolve_always_available(

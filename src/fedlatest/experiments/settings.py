@@ -15,6 +15,7 @@ from fedlatest.availability import AVAILABILITY
 from fedlatest.data import PARTITIONS, split_accounts
 from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
+from fedlatest.privacy import Mechanism
 from fedlatest.simulation.augmentation import AugmentationName
 from fedlatest.simulation.row_storage import RememberedType
 from fedlatest.simulation.schedules import ScheduleName
@@ -42,6 +43,12 @@ OPTIONAL: dict[str, Any] = {
     "schedule": ScheduleName,
     "schedule_rounds": float,
     "augmentation": AugmentationName,
+    "epsilon": float,
+    "delta": float,
+    "clip_norm": float,
+    "min_separation": int,
+    "max_participations": int,
+    "mechanism": Mechanism,
 }
 SAME_KEY = {"num_local_steps": "local_steps"}  # names in Python: keys
 # Arguments of factories that the code passes; a user cannot set them.

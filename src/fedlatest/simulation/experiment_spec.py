@@ -22,12 +22,14 @@ from fedlatest.machine import num_cores
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.models.shapes import parameter_shapes
+from fedlatest.privacy import NoisePlan, Privacy, plan_noise
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.augmentation import Augmentation, check_augmentation
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
 from fedlatest.simulation.memory_needs import client_training_bytes
+from fedlatest.simulation.private_rounds import kind_of_uploads, trial_privacy
 from fedlatest.simulation.program import Program, Trial, initial_client
 from fedlatest.simulation.row_storage import ClientRows, RememberedType, Rows, RowStorage, check_storage, row_types
 from fedlatest.simulation.schedules import Schedule
@@ -68,6 +70,7 @@ class ExperimentSpec:
     seeds: Sequence[int] = (0,)
     client_rows: ClientRows = "auto"
     remembered_dtype: RememberedType | None = None
+    privacy: Privacy | None = None
     tabulated: bool = False
     """Evaluate the availability before the run, so that specs with different models share a program; the results are
     the same."""
@@ -132,7 +135,13 @@ class ExperimentSpec:
             branches=jax.default_backend() == "cpu",
             storage=self._storage(rows or "all" if self.client_rows == "auto" else self.client_rows),
             num_devices=num_devices,
+            noise_window=0 if self.noise_plan is None else len(self.noise_plan.coefficients),
         )
+
+    @cached_property
+    def noise_plan(self) -> NoisePlan | None:
+        """The noise of each round; None without differential privacy."""
+        return None if self.privacy is None else plan_noise(self.privacy, kind_of_uploads(self.algorithm))
 
     @cached_property
     def one_client(self) -> ClientState:
@@ -183,8 +192,10 @@ class ExperimentSpec:
         rate = 1.0 if callable(self.learning_rate) else self.learning_rate
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
+        privacy = None if self.noise_plan is None else trial_privacy(self.noise_plan)
         return [
-            Trial(jnp.uint32(seed), spec._availability(seed), jnp.float32(rate), numbers, rates) for seed in self.seeds
+            Trial(jnp.uint32(seed), spec._availability(seed), jnp.float32(rate), numbers, rates, privacy=privacy)
+            for seed in self.seeds
         ]
 
     def _availability(self, seed: int) -> Availability:
@@ -223,6 +234,7 @@ class ExperimentSpec:
                 **({} if optimizer is None else {"client_optimizer": describe(optimizer)}),
                 **({} if self.rates is None else {"rates": describe(np.asarray(self.rates, np.float32))}),
                 **({} if dtype is None else {"remembered_dtype": dtype}),
+                **({} if self.privacy is None else {"privacy": self.privacy.as_dict()}),
                 "num_clients": spec.federation.num_clients,
                 "recipe": dict(self.config),
             },
@@ -233,6 +245,7 @@ class ExperimentSpec:
                 "availability": self.availability.fingerprint(),
                 **({"notes": list(self.notes)} if self.notes else {}),
             },
+            **({} if self.noise_plan is None else {"noise_plan": self.noise_plan.as_dict()}),
             "device": {"platform": device.platform, "kind": device.device_kind, **several},
             "versions": package_versions("jax", "jaxlib", "numpy", "optax"),
         }  # fmt: skip
@@ -306,6 +319,25 @@ def _check(spec: ExperimentSpec) -> None:
         check_augmentation(spec.augmentation, _one_sample(spec.federation))
     _check_rates(spec, num_clients)
     check_storage(spec.client_rows, spec.remembered_dtype)
+    if spec.privacy is not None:
+        _check_privacy(spec, spec.privacy)
+
+
+def _check_privacy(spec: ExperimentSpec, privacy: Privacy) -> None:
+    privacy.mechanism_for(kind_of_uploads(spec.algorithm))
+    if spec.rounds > privacy.rounds:
+        raise ConfigError(
+            f"rounds={spec.rounds}: the privacy budget is for {privacy.rounds} rounds; give privacy as many rounds"
+        )
+    if privacy.delta >= 1 / spec.federation.num_clients:
+        raise ConfigError(
+            f"delta={privacy.delta:g}: must be below 1 / (number of clients) = {1 / spec.federation.num_clients:g}"
+        )
+    if spec.remembered_dtype is not None:
+        raise ConfigError(
+            f"remembered_dtype={spec.remembered_dtype}: rounds updates after they are clipped, which may exceed the "
+            "privacy budget; leave it out"
+        )
 
 
 def _check_rates(spec: ExperimentSpec, num_clients: int) -> None:

@@ -39,6 +39,7 @@ from fedlatest.simulation.client_rows import (
     sum_rows,
 )
 from fedlatest.simulation.device_data import DeviceData, expand
+from fedlatest.simulation.private_rounds import clip_contribution
 from fedlatest.simulation.program import LossOfBatch, Program, State, Trial
 from fedlatest.simulation.row_storage import RowTypes
 from fedlatest.simulation.sharding import (
@@ -221,7 +222,7 @@ def train_cohort(
         chunk = Chunk(part.slots, part.slots.clients)
 
     upload = algorithm.contribute  # a plain one is subtracted where the rows are added up, which saves a pass over them
-    plain = upload if isinstance(upload, UpdateUpload) and not upload.weighted else None
+    plain = upload if isinstance(upload, UpdateUpload) and not upload.weighted and trial.privacy is None else None
 
     def train(slot: jax.Array, own: ClientState) -> Contribution:
         client_facts = _client_facts(facts, data, part.position(slot), brief)
@@ -229,7 +230,12 @@ def train_cohort(
             algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
             program.client_optimizer, program.native_training, program.augmentation,
         )  # fmt: skip
-        return plain.contribution(local) if plain else upload(broadcast, local, own, client_facts)
+        if plain:
+            return plain.contribution(local)
+        contribution = upload(broadcast, local, own, client_facts)
+        if trial.privacy is None:
+            return contribution
+        return clip_contribution(contribution, trial.privacy.clip_norm)
 
     base = plain.contribution(broadcast.params) if plain else None
     nothing = _zero_contribution(algorithm, train, types.computed)

@@ -19,6 +19,7 @@ from fedlatest.identity import ByValue
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.client_rows import make_rows, strongly_typed
+from fedlatest.simulation.private_rounds import TrialPrivacy
 from fedlatest.simulation.row_storage import (
     ALL_ROWS,
     RowSlots,
@@ -58,6 +59,8 @@ class Program:
     """How the states of the clients are stored."""
     num_devices: int = 1
     """Among how many devices the clients are divided."""
+    noise_window: int = 0
+    """From how many rounds the noise of a round is combined; 0 without differential privacy."""
 
     @cached_property
     def identity(self) -> ByValue:
@@ -66,6 +69,7 @@ class Program:
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (
             self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
+            self.noise_window,
         )  # fmt: skip
         functions = (self.loss, self.schedule, self.augmentation, self.client_optimizer, self.native_training)
         return ByValue((code, sizes, functions, self.storage))
@@ -86,6 +90,7 @@ class Trial(NamedTuple):
     numbers: Mapping[str, jax.Array]  # the algorithm's
     rates: jax.Array | None = None  # [N] participation rates, where they are given
     federation: jax.Array | None = None  # which of several joined federations; None if there is one
+    privacy: TrialPrivacy | None = None  # None without differential privacy
 
 
 class State(NamedTuple):
@@ -100,6 +105,7 @@ class State(NamedTuple):
     failed_round: jax.Array
     failed_client: jax.Array  # id of the client, or NEVER
     slots: RowSlots | None = None  # which row belongs to which client, if only some have one
+    participations: jax.Array | None = None  # [N] rounds in which a client took part; with differential privacy only
 
 
 class Record(NamedTuple):
@@ -126,6 +132,7 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
         failed_round=jnp.int32(NEVER),
         failed_client=jnp.int32(NEVER),
         slots=no_slots(storage, num_clients),
+        participations=jnp.zeros(num_clients, jnp.int32) if program.noise_window else None,
     )
 
 

@@ -27,6 +27,7 @@ from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.host_rows import HostRows
 from fedlatest.simulation.joint_data import select
 from fedlatest.simulation.local_training import Chunk, all_finite, train_cohort, update_after_merge
+from fedlatest.simulation.private_rounds import add_noise, within_limits
 from fedlatest.simulation.program import (
     INVALID_COHORT,
     MODEL_NOT_FINITE,
@@ -90,8 +91,14 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
 
 
 def select_cohort(program: Program, data: DeviceData, trial: Trial, state: State) -> Selection:
-    """Return who is available in the next round, and the cohort that the algorithm selects."""
+    """Return who is available in the next round, and the cohort that the algorithm selects.
+
+    With differential privacy, clients that would exceed their limits of participation are not available.
+    """
     available = trial.availability.available(state.round, trial.seed)
+    if trial.privacy is not None:
+        assert state.participations is not None
+        available &= within_limits(trial.privacy, state.round, state.last_round, state.participations)
     facts = _round_facts(program, data, trial, state)
     cohort = program.algorithm.select(state.server, available, facts)
     slots, marked = jnp.shape(cohort.clients), jnp.shape(cohort.mask)
@@ -128,11 +135,12 @@ def finish_round(
         num=jnp.sum(cohort.mask, dtype=jnp.int32),
         weight=jnp.sum(jnp.where(cohort.mask, data.weights[cohort.clients], 0.0)),
     )
-    server = algorithm.merge(state.server, sums, facts._replace(cohort=cohort))
+    seen = sums if trial.privacy is None else add_noise(sums, trial.privacy, trial.seed, round)
+    server = algorithm.merge(state.server, seen, facts._replace(cohort=cohort))
     clients = update_after_merge(program, data, facts, brief, whole, types, server, trained.clients)
     staleness = round - last_round
     after = State(round + 1, server, clients, total, last_round, state.failure, state.failed_round,
-                  state.failed_client, slots)  # fmt: skip
+                  state.failed_client, slots, _count(state.participations, cohort))  # fmt: skip
     valid = _distinct(cohort.clients, num_clients) & jnp.all(available[cohort.clients] | ~cohort.mask)
     after = _note_failure(after, state, cohort, valid, not_finite, data.ids)
     record = Record(jnp.sum(available), sums.num, jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness), cohort)
@@ -159,6 +167,13 @@ def average_error(state: State, stored: Parts | None = None, *, num_devices: int
 
     parts = jax.tree.leaves(jax.tree.map(squared, state.total, means))
     return jnp.sqrt(sum(parts, jnp.float32(0)))
+
+
+def _count(participations: jax.Array | None, cohort: Cohort) -> jax.Array | None:
+    """Return the numbers of participations after a round, where they are counted."""
+    if participations is None:
+        return None
+    return participations.at[cohort.clients].add(cohort.mask.astype(participations.dtype), unique_indices=True)
 
 
 def _round_facts(program: Program, data: DeviceData, trial: Trial, state: State) -> RoundFacts:
@@ -337,7 +352,7 @@ def _for_each_trial(
 ) -> Any:
     """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
     if size > 1:
-        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0])
+        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0, 0])
         return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
     # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
     outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))

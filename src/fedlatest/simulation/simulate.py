@@ -17,6 +17,7 @@ from fedlatest.availability import Availability
 from fedlatest.data import Federation
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
+from fedlatest.privacy import Privacy
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.loggers import LoggerChoice, make_logger
 from fedlatest.simulation.augmentation import Augmentation
@@ -80,6 +81,7 @@ def simulate(
     clients_at_once: int | None = None,
     client_rows: ClientRows = "auto",
     remembered_dtype: RememberedType | None = None,
+    privacy: Privacy | None = None,
     devices: int | None = None,
 ) -> Result:
     """Train a model on the clients of a federation as their availability allows.
@@ -122,6 +124,7 @@ def simulate(
             same models, bit for bit. "auto" is "all", or "seen" if "all" does not fit into memory.
         remembered_dtype: The type in which remembered updates are stored: "bfloat16" or "float16" takes half the memory
             of "float32" and changes results slightly. By default the type in which the algorithm computes.
+        privacy: Give each client this guarantee of differential privacy; see `fedlatest.privacy.Privacy`.
         devices: Divide the clients among this number of JAX devices; with several processes (`jax.distributed`), of
             each process. By default one device, or all devices of all processes if there are several. Results differ
             from those of one device by rounding.
@@ -170,6 +173,7 @@ def simulate(
         seeds=tuple(_whole("seeds", seed) for seed in seeds),
         client_rows=client_rows,
         remembered_dtype=remembered_dtype,
+        privacy=privacy,
         config=dict(config or {}),
     )
     return simulate_spec(
