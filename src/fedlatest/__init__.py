@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     )
 
 # In the order in which names are looked up: packages without JAX first.
-_PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "models", "simulation", "theory")
+_PACKAGES = ("errors", "runs", "data", "algorithms", "availability", "delays", "models", "simulation", "theory")
 
 
 def __getattr__(name: str) -> Any:

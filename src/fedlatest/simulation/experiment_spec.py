@@ -16,6 +16,7 @@ from fedlatest.algorithms.server_optimizer import check_transformation
 from fedlatest.availability import Availability, always
 from fedlatest.availability.tabulated import tabulate
 from fedlatest.data import Federation
+from fedlatest.delays import Timing, Work
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
 from fedlatest.machine import num_cores
@@ -25,6 +26,7 @@ from fedlatest.models.shapes import parameter_shapes
 from fedlatest.privacy import NoisePlan, Privacy, plan_noise
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.augmentation import Augmentation, check_augmentation
+from fedlatest.simulation.clock import clock_program, trial_clock
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
@@ -71,6 +73,7 @@ class ExperimentSpec:
     client_rows: ClientRows = "auto"
     remembered_dtype: RememberedType | None = None
     privacy: Privacy | None = None
+    timing: Timing | None = None
     tabulated: bool = False
     """Evaluate the availability before the run, so that specs with different models share a program; the results are
     the same."""
@@ -136,6 +139,7 @@ class ExperimentSpec:
             storage=self._storage(rows or "all" if self.client_rows == "auto" else self.client_rows),
             num_devices=num_devices,
             noise_window=0 if self.noise_plan is None else len(self.noise_plan.coefficients),
+            clock=None if self.timing is None else clock_program(self.timing),
         )
 
     @cached_property
@@ -193,10 +197,24 @@ class ExperimentSpec:
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
         privacy = None if self.noise_plan is None else trial_privacy(self.noise_plan)
+        clock = None if self.timing is None else trial_clock(self.timing, spec._work)
         return [
-            Trial(jnp.uint32(seed), spec._availability(seed), jnp.float32(rate), numbers, rates, privacy=privacy)
+            Trial(
+                jnp.uint32(seed),
+                spec._availability(seed),
+                jnp.float32(rate),
+                numbers,
+                rates,
+                privacy=privacy,
+                clock=clock,
+            )
             for seed in self.seeds
         ]
+
+    @property
+    def _work(self) -> Work:
+        """What a client does in one task."""
+        return Work(self.num_local_steps * self.batch_size, nbytes(parameter_shapes(self.model.init)) / 1e6)
 
     def _availability(self, seed: int) -> Availability:
         """Return the availability model with which a trial is compiled."""
@@ -207,7 +225,8 @@ class ExperimentSpec:
         """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
         leaves, structure = jax.tree.flatten(self.executed._availability(self.seeds[0]))
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
-        same = (layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
+        delays = None if self.timing is None else jax.tree.map(jnp.shape, self.timing.delays)
+        same = (delays, layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
     def manifest(self, *, num_devices: int = 1) -> dict[str, Any]:
@@ -235,6 +254,7 @@ class ExperimentSpec:
                 **({} if self.rates is None else {"rates": describe(np.asarray(self.rates, np.float32))}),
                 **({} if dtype is None else {"remembered_dtype": dtype}),
                 **({} if self.privacy is None else {"privacy": self.privacy.as_dict()}),
+                **({} if self.timing is None else {"timing": self.timing.as_dict()}),
                 "num_clients": spec.federation.num_clients,
                 "recipe": dict(self.config),
             },
@@ -274,6 +294,7 @@ def _check_parts(spec: ExperimentSpec) -> None:
         ("model", spec.model, Model, "logistic(num_features=..., num_classes=...)"),
         ("algorithm", spec.algorithm, Algorithm, "fedlaavg()"),
         ("availability", spec.availability, Availability, "bernoulli(rates) or diurnal(groups, period=...)"),
+        *([] if spec.timing is None else [("timing", spec.timing, Timing, "Timing(Delays(training=10))")]),
     )
     for name, value, kind, example in parts:
         if isinstance(value, kind):
@@ -321,6 +342,18 @@ def _check(spec: ExperimentSpec) -> None:
     check_storage(spec.client_rows, spec.remembered_dtype)
     if spec.privacy is not None:
         _check_privacy(spec, spec.privacy)
+    if spec.timing is not None:
+        _check_timing(spec, spec.timing)
+
+
+def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
+    number, num_clients = timing.delays.num_clients, spec.federation.num_clients
+    if spec.algorithm.pooled:
+        raise ConfigError(f"timing: {spec.algorithm.name} trains on pooled data and has no clients that could be slow")
+    if number is not None and number != num_clients:
+        raise ConfigError(f"delays are given for {number} clients, the federation has {num_clients}")
+    if spec.tabulated and timing.seconds_per_round is not None:
+        raise ConfigError("seconds_per_round: the availability of a tabulated experiment is known per round only")
 
 
 def _check_privacy(spec: ExperimentSpec, privacy: Privacy) -> None:

@@ -19,6 +19,7 @@ from fedlatest.identity import ByValue
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.client_rows import make_rows, strongly_typed
+from fedlatest.simulation.clock import ClockProgram, Now, TrialClock, start_of_time
 from fedlatest.simulation.private_rounds import TrialPrivacy
 from fedlatest.simulation.row_storage import (
     ALL_ROWS,
@@ -61,6 +62,8 @@ class Program:
     """Among how many devices the clients are divided."""
     noise_window: int = 0
     """From how many rounds the noise of a round is combined; 0 without differential privacy."""
+    clock: ClockProgram | None = None
+    """How virtual time passes; None without it."""
 
     @cached_property
     def identity(self) -> ByValue:
@@ -69,7 +72,7 @@ class Program:
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (
             self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
-            self.noise_window,
+            self.noise_window, self.clock,
         )  # fmt: skip
         functions = (self.loss, self.schedule, self.augmentation, self.client_optimizer, self.native_training)
         return ByValue((code, sizes, functions, self.storage))
@@ -91,6 +94,7 @@ class Trial(NamedTuple):
     rates: jax.Array | None = None  # [N] participation rates, where they are given
     federation: jax.Array | None = None  # which of several joined federations; None if there is one
     privacy: TrialPrivacy | None = None  # None without differential privacy
+    clock: TrialClock | None = None  # None without virtual time
 
 
 class State(NamedTuple):
@@ -106,6 +110,7 @@ class State(NamedTuple):
     failed_client: jax.Array  # id of the client, or NEVER
     slots: RowSlots | None = None  # which row belongs to which client, if only some have one
     participations: jax.Array | None = None  # [N] rounds in which a client took part; with differential privacy only
+    now: Now | None = None  # the virtual time; None without it
 
 
 class Record(NamedTuple):
@@ -116,6 +121,7 @@ class Record(NamedTuple):
     mean_staleness: jax.Array  # after the selection, over all N
     max_staleness: jax.Array
     cohort: Cohort
+    time: Now | None = None  # the virtual time at the end of the round; None without it
 
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
@@ -133,6 +139,7 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
         failed_client=jnp.int32(NEVER),
         slots=no_slots(storage, num_clients),
         participations=jnp.zeros(num_clients, jnp.int32) if program.noise_window else None,
+        now=None if program.clock is None else start_of_time(),
     )
 
 

@@ -154,7 +154,7 @@ class RunRecorder:
             measured: Losses and accuracies.
             record: The last block of rounds; None before the first.
         """
-        new = _rows(self.spec.seeds, round, seconds, measured, record)
+        new = _rows(self.spec, round, seconds, measured, record)
         self.rows.extend(new)
         if self.folder:
             self.folder.record(new)
@@ -365,9 +365,9 @@ def _count(
     return jax.lax.map(one, rounds)
 
 
-def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
+def _rows(spec: ExperimentSpec, round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
     rows = []
-    for index, seed in enumerate(seeds):
+    for index, seed in enumerate(spec.seeds):
         error = None if measured.average_error is None else float(measured.average_error[index])
         row = Row(
             seed,
@@ -378,6 +378,7 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
             test_loss=float(measured.test.loss[index]),
             test_accuracy=float(measured.test.accuracy[index]),
             average_error=error,
+            time=None if spec.timing is None else 0.0,
         )
         if record is not None:
             row = row._replace(
@@ -386,5 +387,9 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
                 mean_staleness=float(record.mean_staleness[index, -1]),
                 max_staleness=int(record.max_staleness[index, -1]),
             )
+            if record.time is not None:
+                row = row._replace(
+                    time=int(record.time.seconds[index, -1]) + int(record.time.milliseconds[index, -1]) / 1000
+                )
         rows.append(as_written(row))
     return rows
