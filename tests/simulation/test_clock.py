@@ -89,7 +89,7 @@ def finish(interruption: Any, now: tuple[int, int] = (0, 0)) -> list[tuple[int, 
     Client 0 is available all the time, client 1 in rounds 0, 1, 4 and 5, client 2 in round 0 alone.
     """
     intervals = [Interval(0, 0, 8), Interval(1, 0, 2), Interval(1, 4, 6), Interval(2, 0, 1)]
-    availability = trace(intervals, num_clients=3, rounds=8)
+    availability = trace(intervals, num_clients=3, wrap=True)
     timing = Timing(Delays(training=25), seconds_per_round=10, interruption=interruption)
     found = finish_times(
         clock_program(timing), trial_clock(timing, Work()), availability,
@@ -143,7 +143,7 @@ def test_the_time_is_recorded() -> None:
 
 def test_availability_by_time_and_empty_rounds() -> None:
     """Nobody is available in the first 5 s; then everyone is, 2 s per round: rounds begin at 0, 5, 7, 9, 11 ... s."""
-    availability = trace([Interval(client, 1, 8) for client in range(6)], num_clients=6, rounds=8)
+    availability = trace([Interval(client, 1, 8) for client in range(6)], num_clients=6)
     result = run_small(availability=availability, timing=Timing(Delays(upload=2), seconds_per_round=5))
     assert result.metrics.column("time").tolist() == [[0.0, 13.0, 23.0]]
 

@@ -169,6 +169,8 @@ class ExperimentSpec:
     def _storage(self, rows: Rows) -> RowStorage:
         """Return how the clients' states are stored; options that change nothing are left out."""
         one, num_clients = self.one_client, self.executed.federation.num_clients
+        if self.algorithm.buffer is not None:
+            rows = "all"
         if not jax.tree.leaves(one):
             return RowStorage()
         narrows = nbytes(row_types(RowStorage(dtype=self.remembered_dtype), one).stored) < nbytes(one)
@@ -344,6 +346,8 @@ def _check(spec: ExperimentSpec) -> None:
         _check_privacy(spec, spec.privacy)
     if spec.timing is not None:
         _check_timing(spec, spec.timing)
+    if spec.algorithm.buffer is not None:
+        _check_asynchronous(spec)
 
 
 def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
@@ -354,6 +358,38 @@ def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
         raise ConfigError(f"delays are given for {number} clients, the federation has {num_clients}")
     if spec.tabulated and timing.seconds_per_round is not None:
         raise ConfigError("seconds_per_round: the availability of a tabulated experiment is known per round only")
+
+
+def _check_asynchronous(spec: ExperimentSpec) -> None:
+    algorithm, timing = spec.algorithm, spec.timing
+    if timing is None or timing.seconds_per_round is None:
+        raise ConfigError(
+            f"timing: {algorithm.name} is asynchronous; give the delays of the clients and seconds_per_round, such as "
+            "timing=Timing(Delays(training=10), seconds_per_round=60)"
+        )
+    if timing.deadline is not None or timing.answers is not None:
+        raise ConfigError(f"deadline, answers: {algorithm.name} is asynchronous, no round ends; leave them out")
+    unsupported = {
+        "start": algorithm.start is not None,
+        "brief": algorithm.brief is not None,
+        "after_merge": algorithm.after_merge is not None,
+        "direction with an offset": not isinstance(algorithm.direction, Direction)
+        or algorithm.direction.offset is not None,
+        "private state": bool(spec.one_client.private),
+    }
+    found = [name for name, is_used in unsupported.items() if is_used]
+    if found:
+        raise ConfigError(f"algorithm {algorithm.name}: an asynchronous algorithm cannot have {found[0]}")
+    if algorithm.buffer is not None and algorithm.buffer < 1:
+        raise ConfigError(f"buffer={algorithm.buffer}: must be at least 1")
+    options = {
+        "privacy": spec.privacy is not None,
+        f"client_rows={spec.client_rows}": spec.client_rows not in ("auto", "all"),
+        f"remembered_dtype={spec.remembered_dtype}": spec.remembered_dtype is not None,
+    }
+    for option, is_given in options.items():
+        if is_given:
+            raise ConfigError(f"{option}: not supported by asynchronous algorithms; leave it out")
 
 
 def _check_privacy(spec: ExperimentSpec, privacy: Privacy) -> None:

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Parts, RoundFacts, Sums
+from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Parts, Sums
 from fedlatest.errors import ConfigError
 from fedlatest.identity import ByValue
+from fedlatest.simulation.arrivals import run_step
 from fedlatest.simulation.client_rows import accumulate, mean_of_remembered
 from fedlatest.simulation.clock import Now, availability_round, close_round, finish_times, later, until_next_round
 from fedlatest.simulation.device_data import DeviceData
@@ -40,6 +41,7 @@ from fedlatest.simulation.program import (
     client_types,
     initial_client,
     initial_state,
+    round_facts,
 )
 from fedlatest.simulation.row_storage import encode, find_rows
 from fedlatest.simulation.sharding import mean_of_rows
@@ -88,7 +90,12 @@ def run_block(
 
 
 def run_round(program: Program, data: DeviceData, trial: Trial, state: State) -> tuple[State, Record]:
-    """Run one round of any algorithm; data and trial are arguments, never constants of the program."""
+    """Run one round of any algorithm; data and trial are arguments, never constants of the program.
+
+    A round of an asynchronous algorithm is a server step.
+    """
+    if program.algorithm.buffer is not None:
+        return run_step(program, data, trial, state)
     return finish_round(program, data, trial, state, select_cohort(program, data, trial, state))
 
 
@@ -102,7 +109,7 @@ def select_cohort(program: Program, data: DeviceData, trial: Trial, state: State
     if trial.privacy is not None:
         assert state.participations is not None
         available &= within_limits(trial.privacy, state.round, state.last_round, state.participations)
-    facts = _round_facts(program, data, trial, state)
+    facts = round_facts(program, data, trial, state)
     cohort = program.algorithm.select(state.server, available, facts)
     slots, marked = jnp.shape(cohort.clients), jnp.shape(cohort.mask)
     if slots != marked or len(slots) != 1 or slots[0] > program.cohort_size:
@@ -145,7 +152,7 @@ def finish_round(
     """
     algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
     available, cohort, end = selection
-    facts = _round_facts(program, data, trial, state)._replace(available=available)
+    facts = round_facts(program, data, trial, state)._replace(available=available)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
     slots, rows = find_rows(program.storage, state.slots, cohort)
     whole = Chunk(cohort, rows)
@@ -200,23 +207,6 @@ def _count(participations: jax.Array | None, cohort: Cohort) -> jax.Array | None
     if participations is None:
         return None
     return participations.at[cohort.clients].add(cohort.mask.astype(participations.dtype), unique_indices=True)
-
-
-def _round_facts(program: Program, data: DeviceData, trial: Trial, state: State) -> RoundFacts:
-    schedule = program.schedule
-    return RoundFacts(
-        round=state.round,
-        seed=trial.seed,
-        num_clients=data.ids.shape[0],
-        cohort_size=program.cohort_size,
-        ids=data.ids,
-        last_round=state.last_round,
-        numbers=trial.numbers,
-        total_weight=data.ids.shape[0],
-        learning_rate=trial.learning_rate if schedule is None else trial.learning_rate * schedule(state.round),
-        num_steps=program.num_steps,
-        rates=trial.rates,
-    )
 
 
 def _note_failure(
