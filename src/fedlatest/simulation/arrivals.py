@@ -69,6 +69,7 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
     types = client_types(program, state.server.params)
     assert size is not None
     assert state.now is not None
+    assert state.flight is not None
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), state.flight.uploads.fresh)
     begin = _Step(
         now=state.now,
