@@ -142,9 +142,12 @@ def run(
 def plot(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold run folders.")],
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("figure.png"),
+    over: Annotated[str, typer.Option(help="The horizontal axis: rounds, or time (virtual seconds).")] = "rounds",
 ) -> None:
     """Draw training loss and test accuracy of runs in one figure."""
-    _show(folders, to)
+    if over not in ("rounds", "time"):
+        raise ConfigError(f"--over {over}: choose rounds or time")
+    _show(folders, to, over=over)
 
 
 def with_rounds(settings: list[str] | None, rounds: int | None) -> list[str]:

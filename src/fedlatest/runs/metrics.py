@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import MissingExtraError, RunFolderError
+from fedlatest.errors import ConfigError, MissingExtraError, RunFolderError
 from fedlatest.files import write_csv
 
 
@@ -70,6 +70,22 @@ class Metrics(NamedTuple):
         cells = {(row.seed, row.round): getattr(row, name) for row in self.rows}
         table = [[cells.get((seed, round)) for round in self.rounds] for seed in self.seeds]
         return np.array(table, dtype=np.float64)
+
+    def time_to_accuracy(self, target: float, name: str = "test_accuracy") -> npt.NDArray[np.float64]:
+        """Return [seeds] the virtual time of the first evaluation at which a column reached a target; NaN if it did not.
+
+        >>> rows = [Row(0, n, 0.0, 1.0, 0.5, 1.0, 0.1 * n, time=30.0 * n) for n in range(9)]
+        >>> Metrics(rows).time_to_accuracy(0.5).tolist()
+        [150.0]
+
+        Raises:
+            ConfigError: If the run has no virtual time.
+        """
+        times, reached = self.column("time"), self.column(name) >= target
+        if np.isnan(times).any():
+            raise ConfigError("time: the run has no virtual time; simulate it with `timing`")
+        first = times[np.arange(len(times)), reached.argmax(axis=1)]
+        return np.where(reached.any(axis=1), first, np.nan)
 
     def late(self, name: str) -> npt.NDArray[np.float64]:
         """Return a column over the last quarter of the rounds, [seeds, evaluations]."""

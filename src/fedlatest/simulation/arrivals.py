@@ -131,7 +131,7 @@ def _wait(
     def pass_time(carry: tuple[Now, Flight, jax.Array]) -> tuple[Now, Flight, jax.Array]:
         now, flight, idle = carry
         flight = flight._replace(is_busy=flight.is_busy & ~(flight.fails & (flight.left == 0)))
-        flight = lax.cond(jnp.all(flight.is_busy), lambda flight: flight, partial(start, now), flight)
+        flight = start(now, flight)
         next_event = jnp.min(jnp.where(flight.is_busy, flight.left, NO_LIMIT))
         change = jnp.where(jnp.all(flight.is_busy), NO_LIMIT, until_next_round(clock, now))
         elapsed = jnp.minimum(next_event, change)
@@ -149,15 +149,43 @@ def _arrives(flight: Flight) -> jax.Array:
 
 def _start(program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight) -> Flight:
     """Start available clients in the free slots: draw when they will finish, and train them."""
-    algorithm = program.algorithm
+    plan = partial(_plan_start, program, data, trial, state, now)
+    without = flight._replace(uploads=Contribution())  # XLA would copy the uploads of all slots for the branch
+    starts, planned = lax.cond(
+        jnp.all(flight.is_busy), lambda flight: (jnp.zeros_like(flight.is_busy), flight), plan, without
+    )
+    facts, dispatch = round_facts(program, data, trial, state), flight.dispatches
+    algorithm, slots = program.algorithm, jnp.argsort(~starts, stable=True)
+    broadcast, own = algorithm.broadcast(state.server), initial_client(algorithm, state.server.params)
+
+    def train(number: jax.Array, uploads: Contribution) -> Contribution:
+        slot = slots[number]
+        client = planned.clients[slot]
+        rows = batch_rows(
+            data, client, round=dispatch, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
+        )
+        about = client_facts(facts, data, client, {})._replace(round=dispatch)
+        local = train_locally(
+            algorithm, program.loss, data, broadcast, own, rows, about, program.client_optimizer,
+            program.native_training, program.augmentation,
+        )  # fmt: skip
+        upload = algorithm.contribute(broadcast, local, own, about)
+        return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new), uploads, upload)
+
+    return planned._replace(uploads=lax.fori_loop(0, jnp.sum(starts), train, flight.uploads))
+
+
+def _plan_start(
+    program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight
+) -> tuple[jax.Array, Flight]:
+    """Return in which slots clients start, [M], and who they are and when they finish; nobody trains yet."""
     assert program.clock is not None
     assert trial.clock is not None
     when = availability_round(program.clock, trial.clock, now, state.round)
     at_work = jnp.zeros(data.ids.shape[0], bool).at[flight.clients].max(flight.is_busy)
     available = trial.availability.available(when, trial.seed) & ~at_work
-    facts = round_facts(program, data, trial, state)
-    select_facts = facts._replace(round=flight.dispatches, last_round=flight.last_start)
-    cohort = algorithm.select(state.server, available, select_facts)
+    facts = round_facts(program, data, trial, state)._replace(round=flight.dispatches, last_round=flight.last_start)
+    cohort = program.algorithm.select(state.server, available, facts)
     real_first = cohort.clients[jnp.argsort(~cohort.mask, stable=True)]
     is_free = ~flight.is_busy
     rank = jnp.cumsum(is_free) - 1  # of each free slot among them
@@ -167,29 +195,12 @@ def _start(program: Program, data: DeviceData, trial: Trial, state: State, now: 
         program.clock, trial.clock, trial.availability, now, seed=trial.seed, event=flight.dispatches, clients=clients,
         ids=data.ids[clients], mask=starts,
     )  # fmt: skip
-    broadcast, own = algorithm.broadcast(state.server), initial_client(algorithm, state.server.params)
-    slots = jnp.argsort(~starts, stable=True)
-
-    def train(number: jax.Array, uploads: Contribution) -> Contribution:
-        slot = slots[number]
-        client = clients[slot]
-        rows = batch_rows(
-            data, client, round=flight.dispatches, seed=trial.seed, num_steps=program.num_steps,
-            batch_size=program.batch_size,
-        )  # fmt: skip
-        about = client_facts(facts, data, client, {})._replace(round=flight.dispatches)
-        local = train_locally(
-            algorithm, program.loss, data, broadcast, own, rows, about, program.client_optimizer,
-            program.native_training, program.augmentation,
-        )  # fmt: skip
-        upload = algorithm.contribute(broadcast, local, own, about)
-        return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new), uploads, upload)
 
     def replace(new: jax.Array, old: jax.Array) -> jax.Array:
         return jnp.where(starts, new, old)
 
     started = jnp.where(starts, flight.dispatches, NEVER)
-    return Flight(
+    return starts, flight._replace(
         dispatches=flight.dispatches + 1,
         last_start=flight.last_start.at[clients].max(started),
         clients=clients,
@@ -198,7 +209,6 @@ def _start(program: Program, data: DeviceData, trial: Trial, state: State, now: 
         left=replace(finish.milliseconds, flight.left),
         dispatch=replace(flight.dispatches, flight.dispatch),
         version=replace(state.round, flight.version),
-        uploads=lax.fori_loop(0, jnp.sum(starts), train, flight.uploads),
     )
 
 
