@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -19,6 +19,7 @@ from fedlatest.errors import RunFolderError
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_labels import label_runs
 from fedlatest.report.run_records import RunRecord
+from fedlatest.report.run_summaries import virtual_time
 
 Dashes = str | tuple[float, tuple[float, ...]]
 Style = tuple[str, Dashes]  # colour and dashes
@@ -46,6 +47,8 @@ VARIANT_DASHES: tuple[Dashes, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (
 VARIANT_SHADES = (0.0, -0.45, 0.4, -0.25, 0.2, -0.6, 0.55)  # share of black (negative) or white in the colour
 MOST_INSIDE, LONGEST_INSIDE = 6, 36  # lines and characters of a legend that fits into a panel
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
+Axis = Literal["rounds", "time"]
+AXES: dict[Axis, str] = {"rounds": "round", "time": "virtual time, seconds"}
 
 
 class Line(NamedTuple):
@@ -79,9 +82,7 @@ def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "", over: Axi
     return draw_loss_and_accuracy(lines, path, title=title, over=over)
 
 
-def draw_loss_and_accuracy(
-    lines: Sequence[Line], path: Path, *, title: str = "", over: Axis = "rounds"
-) -> Path:
+def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = "", over: Axis = "rounds") -> Path:
     """Draw training loss beside test accuracy.
 
     Args:
@@ -210,9 +211,7 @@ def variant(style: Style, number: int) -> Style:
     return "#" + "".join(f"{part:02x}" for part in mixed), others[(number - 1) % len(others)]
 
 
-def _draw(
-    axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style], over: Axis = "rounds"
-) -> None:
+def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style], over: Axis = "rounds") -> None:
     is_sweep = 1 < len(lines) <= len(SHADES) and len({style_of(line.run, styles) for line in lines}) == 1
     used: Counter[Style] = Counter()
     for number, line in enumerate(lines):

@@ -72,7 +72,7 @@ class Metrics(NamedTuple):
         return np.array(table, dtype=np.float64)
 
     def time_to_accuracy(self, target: float, name: str = "test_accuracy") -> npt.NDArray[np.float64]:
-        """Return [seeds] the virtual time of the first evaluation at which a column reached a target; NaN if it did not.
+        """Return [seeds] the virtual time of the first evaluation at which a column reached a target, or NaN.
 
         >>> rows = [Row(0, n, 0.0, 1.0, 0.5, 1.0, 0.1 * n, time=30.0 * n) for n in range(9)]
         >>> Metrics(rows).time_to_accuracy(0.5).tolist()

@@ -155,11 +155,11 @@ def _start(program: Program, data: DeviceData, trial: Trial, state: State, now: 
         jnp.all(flight.is_busy), lambda flight: (jnp.zeros_like(flight.is_busy), flight), plan, without
     )
     facts, dispatch = round_facts(program, data, trial, state), flight.dispatches
-    algorithm, slots = program.algorithm, jnp.argsort(~starts, stable=True)
+    algorithm, nth = program.algorithm, jnp.cumsum(starts)
     broadcast, own = algorithm.broadcast(state.server), initial_client(algorithm, state.server.params)
 
     def train(number: jax.Array, uploads: Contribution) -> Contribution:
-        slot = slots[number]
+        slot = jnp.argmax(nth > number)
         client = planned.clients[slot]
         rows = batch_rows(
             data, client, round=dispatch, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
