@@ -14,13 +14,13 @@ Axes: [N] clients, [M] slots, [B] the arrivals of a step.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Contribution, Parts, Sums
+from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Contribution, Parts, RoundFacts, Sums
 from fedlatest.simulation.client_rows import accumulate, read_rows, replace_rows
 from fedlatest.simulation.clock import (
     NO_LIMIT,
@@ -185,12 +185,14 @@ def _plan_start(
     at_work = jnp.zeros(data.ids.shape[0], bool).at[flight.clients].max(flight.is_busy)
     available = trial.availability.available(when, trial.seed) & ~at_work
     facts = round_facts(program, data, trial, state)._replace(round=flight.dispatches, last_round=flight.last_start)
-    cohort = program.algorithm.select(state.server, available, facts)
-    real_first = cohort.clients[jnp.argsort(~cohort.mask, stable=True)]
     is_free = ~flight.is_busy
+    first = partial(_first_clients, program, state.server, available, facts)
+    every = partial(first, program.cohort_size)
+    # Often one slot is free, and one client is found faster than a hundred.
+    chosen, num_chosen = lax.cond(jnp.sum(is_free) == 1, partial(first, 1), every) if program.branches else every()
     rank = jnp.cumsum(is_free) - 1  # of each free slot among them
-    starts = is_free & (rank < jnp.sum(cohort.mask))
-    clients = jnp.where(starts, real_first[jnp.minimum(rank, real_first.shape[0] - 1)], flight.clients)
+    starts = is_free & (rank < num_chosen)
+    clients = jnp.where(starts, chosen[rank], flight.clients)
     finish = finish_times(
         program.clock, trial.clock, trial.availability, now, seed=trial.seed, event=flight.dispatches, clients=clients,
         ids=data.ids[clients], mask=starts,
@@ -210,6 +212,15 @@ def _plan_start(
         dispatch=replace(flight.dispatches, flight.dispatch),
         version=replace(state.round, flight.version),
     )
+
+
+def _first_clients(
+    program: Program, server: Any, available: jax.Array, facts: RoundFacts, size: int
+) -> tuple[jax.Array, jax.Array]:
+    """Return the clients that should start first, [M], and how many of them there are, at most `size`."""
+    cohort = program.algorithm.select(server, available, facts._replace(cohort_size=size))
+    clients = cohort.clients[jnp.argsort(~cohort.mask, stable=True)]
+    return jnp.pad(clients, (0, program.cohort_size - clients.shape[0])), jnp.sum(cohort.mask)
 
 
 def _receive(
