@@ -27,7 +27,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "deployment": {"availability", "files", "ledger"},
     "digest": set(),
     "experiments": {
-        "algorithms", "availability", "data", "machine", "models", "paths", "privacy", "runs", "simulation",
+        "algorithms", "availability", "data", "delays", "machine", "models", "paths", "privacy", "runs", "simulation",
         "streams", "theory",
     },
     "files": set(),
