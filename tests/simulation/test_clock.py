@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlatest import ConfigError, Result, always, fedavg, fedlaavg, sequential, simulate, simulate_together
+from fedlatest import ConfigError, Result, RunFolder, always, fedavg, fedlaavg, sequential, simulate, simulate_together
 from fedlatest.algorithms import ALGORITHMS
 from fedlatest.algorithms.base import Cohort
 from fedlatest.availability import Interval, trace
@@ -187,3 +187,12 @@ def test_specs_with_other_delays_run_side_by_side() -> None:
 def test_arguments_are_checked(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_no_bound_is_claimed_for_clients_that_may_be_too_late(tmp_path: Path) -> None:
+    """Lemma 1 assumes that selected clients answer; Assumption 4 is about rounds, which by time differ in length."""
+    limited = run_small(availability=always(6), out=tmp_path / "limited")
+    by_time = run_small(timing=Timing(Delays(training=10), seconds_per_round=20), out=tmp_path / "by-time")
+    facts = [RunFolder(result.folder).manifest["availability"] for result in (limited, by_time) if result.folder]
+    assert [fact["staleness_bound"] for fact in facts] == [None, None]
+    assert [fact["assumption_holds"] for fact in facts] == [True, None]

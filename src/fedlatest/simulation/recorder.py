@@ -229,7 +229,7 @@ class RunRecorder:
         """Return E, Lemma 1's bound where it applies, and the staleness that was observed."""
         about, spec = assumption_facts(self.spec), self.spec.executed
         bound = None
-        if about["assumption_holds"] and spec.algorithm.oldest_first:
+        if about["assumption_holds"] and spec.algorithm.oldest_first and spec.timing is None:
             num_clients = spec.federation.num_clients
             bound = staleness_bound(
                 num_clients=num_clients, cohort_size=spec.cohort_size, smallest_e=about["smallest_e"]
@@ -256,7 +256,8 @@ def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
     For random availability of many clients over many rounds, a sample of the clients is examined. The facts then hold
     `clients_examined`; E is a lower bound, and whether the assumption holds is known only if it does not.
     """
-    if spec.algorithm.pooled:  # pooled data has no clients whose availability could matter
+    by_time = spec.timing is not None and spec.timing.seconds_per_round is not None
+    if spec.algorithm.pooled or by_time:  # no clients whose availability could matter, or no rounds of equal length
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
     most, availability = clients_to_check(spec.rounds), spec.availability
     seeds = spec.seeds if availability.intervals() is None else spec.seeds[:1]  # intervals do not depend on the seed
