@@ -146,6 +146,11 @@ def test_equal_delays_give_the_synchronous_algorithm(asynchronous: Algorithm, sy
     assert int(state.now.seconds[0]) == 10 * STEPS
 
 
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+def test_no_asynchronous_algorithm_can_be_deployed(name: str) -> None:
+    assert "it is asynchronous (buffer)" in ASYNCHRONOUS[name]().obstacles_to_deployment()
+
+
 def test_aced_that_forgets_nothing_is_ace() -> None:
     timing = Timing(DELAYS["random"], seconds_per_round=60)
     states = [run_engine(algorithm, timing)[0] for algorithm in (ace(), aced(max_age=1000))]

@@ -240,7 +240,10 @@ def _receive(
     upload: Contribution = jax.tree.map(lambda leaf: leaf[slot], flight.uploads)
     discount = program.algorithm.discount
     factor = jnp.float32(1.0 if discount is None else discount(state.round - version, trial.numbers))
-    fresh = jax.tree.map(lambda total, part: jnp.where(exists, total + factor * part, total), step.fresh, upload.fresh)
+
+    def add(total: jax.Array, part: jax.Array) -> jax.Array:
+        return jnp.where(exists, total + factor * part, total).astype(total.dtype)
+
     one = Cohort(client[None], exists[None])
     old = read_rows(step.clients, one.clients, types)
     new = ClientState(remembered=jax.tree.map(lambda leaf: leaf[None], upload.remembered))
@@ -250,7 +253,7 @@ def _receive(
         flight=flight._replace(is_busy=flight.is_busy.at[slot].set(flight.is_busy[slot] & ~exists)),
         clients=clients,
         last_round=step.last_round.at[client].max(jnp.where(exists, version, NEVER)),
-        fresh=fresh,
+        fresh=jax.tree.map(add, step.fresh, upload.fresh),
         delta=delta,
         discount=step.discount + jnp.where(exists, factor, 0.0),
         arrivals=Cohort(step.arrivals.clients.at[number].set(client), step.arrivals.mask.at[number].set(exists)),

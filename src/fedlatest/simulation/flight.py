@@ -12,7 +12,7 @@ from fedlatest.simulation.client_rows import strongly_typed
 class Flight(NamedTuple):
     """The clients that are at work, in M slots."""
 
-    dispatches: jax.Array  # at how many moments clients have started so far
+    dispatches: jax.Array  # at how many moments clients were to start so far, also if none was available
     last_start: jax.Array  # [N] the dispatch in which a client last started, or NEVER
     clients: jax.Array  # [M] positions
     is_busy: jax.Array  # [M]
