@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedlatest import ConfigError, Result, RunFolder, always, fedavg, fedlaavg, sequential, simulate, simulate_together
 from fedlatest.algorithms import ALGORITHMS
@@ -81,6 +83,38 @@ def test_clients_that_fail_do_not_answer_but_are_waited_for() -> None:
     times, fails = [6000, 2000, 5000], [True, False, False]
     assert closed(times, [True] * 3, fails=fails) == ([False, True, True], 6000)
     assert closed(times, [True] * 3, fails=fails, answers=2) == ([False, True, True], 5000)
+
+
+def closed_by_hand(
+    times: list[int], mask: list[bool], fails: list[bool], deadline: int | None, answers: int | None
+) -> tuple[list[bool], int]:
+    """Go through the clients in the order in which they answer or fail, and stop where the round ends."""
+    kept, now = [False] * len(times), 0
+    for time, slot in sorted((time, slot) for slot, time in enumerate(times) if mask[slot]):
+        if deadline is not None and time > deadline:
+            return kept, deadline
+        now = time
+        kept[slot] = not fails[slot]
+        if sum(kept) == answers:
+            return kept, now
+    return kept, now
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=5, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.none() | st.integers(1, 4),
+    st.none() | st.integers(1, 6),
+)
+def test_rounds_end_as_in_a_loop_over_the_answers(
+    seconds: list[int], mask: list[bool], fails: list[bool], deadline: int | None, answers: int | None
+) -> None:
+    times = [1000 * each for each in seconds]
+    limit = None if deadline is None else 1000 * deadline
+    found = closed(times, mask, fails=fails, deadline=deadline, answers=answers)
+    assert found == closed_by_hand(times, mask, fails, limit, answers)
 
 
 def finish(interruption: Any, now: tuple[int, int] = (0, 0)) -> list[tuple[int, bool]]:
