@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import fedlatest
-from fedlatest.algorithms import ALGORITHMS
+from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in DOCS.rglob("*.md"))
-PACKAGES = ("availability", "data", "errors", "flower", "models", "privacy", "runs", "theory")
+PACKAGES = ("availability", "data", "delays", "errors", "flower", "models", "privacy", "runs", "theory")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 
 
@@ -43,7 +43,8 @@ def test_every_public_name_is_in_the_reference(package: str, documented: dict[st
 
 
 def test_every_algorithm_is_in_the_reference(documented: dict[str, Any]) -> None:
-    assert [name for name, factory in ALGORITHMS.items() if documented.get(name) is not factory] == []
+    factories = {**ALGORITHMS, **ASYNCHRONOUS}
+    assert [name for name, factory in factories.items() if documented.get(name) is not factory] == []
 
 
 def test_the_version_is_in_the_reference() -> None:

@@ -23,10 +23,11 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
         "reproduction", "runs", "simulation", "theory",
     },
     "data": {"bounded_reading", "digest", "files", "paths"},
+    "delays": {"bounded_reading", "digest", "streams"},
     "deployment": {"availability", "files", "ledger"},
     "digest": set(),
     "experiments": {
-        "algorithms", "availability", "data", "machine", "models", "paths", "privacy", "runs", "simulation",
+        "algorithms", "availability", "data", "delays", "machine", "models", "paths", "privacy", "runs", "simulation",
         "streams", "theory",
     },
     "files": set(),
@@ -43,8 +44,8 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "runs": {"bounded_reading", "files"},
     "secure": set(),
     "simulation": {
-        "algorithms", "availability", "data", "identity", "kernels", "machine", "models", "paths", "privacy", "runs",
-        "streams", "theory", "trees",
+        "algorithms", "availability", "data", "delays", "identity", "kernels", "machine", "models", "paths", "privacy",
+        "runs", "streams", "theory", "trees",
     },
     "streams": set(),
     "theory": set(),

@@ -94,7 +94,9 @@ if TYPE_CHECKING:
     )
 
 # In the order in which names are looked up: packages without JAX first.
-_PACKAGES = ("errors", "runs", "privacy", "data", "algorithms", "availability", "models", "simulation", "theory")
+_PACKAGES = (
+    *("errors", "runs", "privacy", "data", "algorithms", "availability", "delays", "models", "simulation", "theory"),
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -105,17 +107,17 @@ def __getattr__(name: str) -> Any:
         if found is not None:
             return found
     if not name.startswith("_"):  # an algorithm that is registered but not listed below
-        from fedlatest.algorithms import ALGORITHMS
+        from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 
-        if name in ALGORITHMS:
-            return ALGORITHMS[name]
+        if name in {**ALGORITHMS, **ASYNCHRONOUS}:
+            return {**ALGORITHMS, **ASYNCHRONOUS}[name]
     raise AttributeError(f"module 'fedlatest' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    from fedlatest.algorithms import ALGORITHMS
+    from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 
-    return sorted({*__all__, *_PACKAGES, *ALGORITHMS, "authoring"})
+    return sorted({*__all__, *_PACKAGES, *ALGORITHMS, *ASYNCHRONOUS, "authoring"})
 
 
 __all__ = [

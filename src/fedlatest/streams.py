@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     WORK = 7
     AUGMENTATION = 8
     PRIVACY_NOISE = 9
+    DELAY = 10
 
 
 def bits(seed: ArrayLike, purpose: Purpose, *words: ArrayLike) -> jax.Array:

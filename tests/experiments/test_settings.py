@@ -1,11 +1,16 @@
 """KEY=VALUE overrides: known keys of every component, their types, and the error messages."""
 
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
 import pytest
 
-from fedlatest import ConfigError
-from fedlatest.algorithms import ALGORITHMS
+from fedlatest import ConfigError, FedlatestError
+from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 from fedlatest.data import generated_tweets, load_digits
 from fedlatest.experiments import RECIPES, FederationBuilder
+from fedlatest.experiments.experiment import timing_of
 from fedlatest.experiments.mnist import DEFAULTS
 from fedlatest.experiments.settings import COMMON, COMPONENTS, OPTIONAL, build_component, keywords, resolve
 
@@ -39,7 +44,7 @@ def test_fresh_is_a_name_or_a_number_in_every_recipe(recipe: str, text: str, val
     assert build_component("algorithm", experiment.values).settings.get("fresh", "average") == value
 
 
-@pytest.mark.parametrize("name", sorted(set(COMPONENTS["algorithm"]) - {"sequential"}))
+@pytest.mark.parametrize("name", sorted(set(COMPONENTS["algorithm"]) - {"sequential", "fedasync"}))
 def test_the_server_step_of_every_algorithm_is_a_key(name: str) -> None:
     values = resolve(DEFAULTS, [f"algorithm={name}", "server_step=0.3"])
     assert values["server_step"] == 0.3
@@ -106,7 +111,8 @@ def test_every_component_can_be_built(component: str) -> None:
         if "trace" in keywords(factory):
             continue  # needs a file
         recipe, builder = ("tweets", tweets) if name in ("sleep", "account", "lstm") else ("mnist", digits)
-        experiment = RECIPES[recipe].experiments([f"{component}={name}", "num_clients=20"])[0]
+        timing = ["training_seconds=10", "seconds_per_round=60"] if name in ASYNCHRONOUS else []
+        experiment = RECIPES[recipe].experiments([f"{component}={name}", "num_clients=20", *timing])[0]
         spec = experiment.spec(builder)
         assert spec.federation.num_clients == spec.availability.num_clients == 20
         assert component != "algorithm" or spec.algorithm.name == name
@@ -177,11 +183,12 @@ def test_quickstart_passes_a_key_to_the_algorithms_that_have_it() -> None:
     assert "weighting" not in experiments["sequential"]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *ASYNCHRONOUS])
 def test_manifests_hold_every_key_of_the_algorithm(name: str) -> None:
     """A report tells by these entries which values of a recipe belong to the algorithm and not to the setting."""
-    algorithm = ALGORITHMS[name]()
-    assert set(keywords(ALGORITHMS[name])) <= {*algorithm.settings, *algorithm.numbers}
+    factory = COMPONENTS["algorithm"][name]
+    algorithm = factory()
+    assert set(keywords(factory)) <= {*algorithm.settings, *algorithm.numbers}
 
 
 def test_no_two_components_share_a_key() -> None:
@@ -192,3 +199,36 @@ def test_no_two_components_share_a_key() -> None:
             for key in keywords(factory):
                 owners.setdefault(key, set()).add(component)
     assert {key: names for key, names in owners.items() if len(names) > 1} == {}
+
+
+def test_timing_keys(tmp_path: Path) -> None:
+    """Delays come from seconds for all clients or from a file; limits are passed on."""
+    assert timing_of({}, 3) is None
+    found = timing_of({"training_seconds": 4.0, "upload_seconds": 1.0, "answers": 2, "seconds_per_round": 5}, 3)
+    assert found is not None
+    assert int(found.delays.milliseconds(0, 0, 0)) == 5000
+    assert (found.answers, found.seconds_per_round, found.deadline) == (2, 5, None)
+    (tmp_path / "delays.csv").write_text("client,training_seconds\n0,2\n1,3\n")
+    read = timing_of({"delays": str(tmp_path / "delays.csv"), "interruption": "finish"}, 3)
+    assert read is not None
+    assert read.delays.milliseconds(0, jnp.arange(3), 0).tolist() == [2000, 3000, 2000]
+    random = timing_of({"training_seconds": 10.0, "training_sigma": 0.5}, 3)
+    assert random is not None
+    assert int(random.delays.milliseconds(0, 0, 0)) != int(random.delays.milliseconds(0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"delays": "a.csv", "training_seconds": 1.0},
+            "delays=a.csv: give a file or seconds for all clients, not both",
+        ),
+        ({"delays": "nowhere.csv"}, "delays=nowhere.csv: cannot be read, no such file here"),
+        ({"training_sigma": 1.0}, "training_sigma: needs training_seconds"),
+        ({"deadline": -1.0}, "deadline=-1.0: must be above 0"),
+    ],
+)
+def test_timing_keys_are_checked(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedlatestError, match=message):
+        timing_of(values, 3)

@@ -11,6 +11,8 @@ from PIL import Image
 from fedlatest.errors import RunFolderError
 from fedlatest.report import Line, PublishedCurve, RunRecord, draw_curves, draw_panels, label_runs, read_runs
 from fedlatest.report.figures import OTHER_STYLES, STYLES, algorithm_styles, variant
+from fedlatest.report.run_summaries import virtual_time
+from fedlatest.runs import Row, RunFolder
 from tests.report.recorded_runs import write_curve, write_run
 
 
@@ -96,3 +98,16 @@ def test_runs_of_one_algorithm_are_labelled_by_what_differs(tmp_path: Path) -> N
     assert len(set(variants)) == 8
     assert len({colour for colour, _ in variants}) >= 7
     draw_curves(runs, tmp_path / "figure.png")
+
+
+def test_curves_over_virtual_time(tmp_path: Path) -> None:
+    """A run with a virtual time of 30 s per round; one without cannot be drawn over time."""
+    folder = RunFolder(tmp_path / "timed")
+    folder.begin({"config": {"algorithm": {"name": "fedbuff"}}, "seeds": [0], "data": {}}, resume=False, force=False)
+    folder.record([Row(0, round, 0.0, 1.0, 0.5, 1.0, 0.1 * round, time=30.0 * round) for round in range(5)])
+    runs = read_runs([tmp_path])
+    assert virtual_time(runs[0]) is not None
+    assert draw_curves(runs, tmp_path / "time.pdf", over="time").read_bytes().startswith(b"%PDF")
+    write_run(tmp_path / "untimed", "fedavg")
+    with pytest.raises(RunFolderError, match=r"untimed: has no virtual time"):
+        draw_curves(read_runs([tmp_path]), tmp_path / "time.pdf", over="time")

@@ -11,6 +11,13 @@ algorithm only says what happens in one round, in this order:
     merge        how the server state changes, given the sums over the cohort
     after_merge  private state of the cohort after the merge
 
+An asynchronous algorithm declares `buffer`. Its server merges after so many arrivals instead of once per round; clients
+start at any time, with the model of that time. `select` then sees as round the number of the dispatch, and as last
+rounds the clients' last dispatches; it returns the clients in the order in which they should start, so that a smaller
+`cohort_size` gives the first of them. `merge` sees as round the number of merges, as cohort the arrivals, and as last
+rounds those of the models with which the remembered updates were computed, the arrivals included. Clients must not read
+their own state in training.
+
 Axes: [N, ...] all clients, [K, ...] the slots of a cohort. `Params` is any tree of arrays. `Parts` is a dict of named
 trees; the names are the algorithm's own.
 """
@@ -104,6 +111,7 @@ class Sums(NamedTuple):
     total: Parts  # remembered parts: sum of the latest ones of all clients, after this round
     num: jax.Array  # number of clients that took part
     weight: jax.Array  # sum of their weights
+    discount: Any = None  # sum of the discounts of the arrivals; None in a synchronous round
 
 
 @dataclass(frozen=True)
@@ -168,6 +176,7 @@ DirectionFunction = Callable[[Params, Params, Params, Any, ClientState, ClientFa
 Contribute = Callable[[Any, Params, ClientState, ClientFacts], Contribution]
 Merge = Callable[[Any, Sums, RoundFacts], Any]
 AfterMerge = Callable[[Any, ClientState, ClientFacts], Parts]
+Discount = Callable[[jax.Array, Mapping[str, Any]], Any]
 
 
 def keep_model(params: Params, num_clients: int) -> ModelOnly:
@@ -212,6 +221,14 @@ class Algorithm:
     (gradient, local, start, broadcast, client, facts) -> what the step descends along."""
     after_merge: AfterMerge | None = None
     """(broadcast after the merge, client, facts) -> new private state of a client of the cohort."""
+    buffer: int | None = None
+    """The number of arrivals after which an asynchronous algorithm merges; None for one with synchronous rounds."""
+    discount: Discount | None = None
+    """(staleness, numbers) -> factor of the fresh parts of an arrival whose client started `staleness` merges ago;
+    default: 1. Of asynchronous algorithms only."""
+    max_age: int | None = None
+    """Of an asynchronous algorithm: remembered parts leave the total once their client started more than this many
+    merges ago; by default they stay."""
     title: str = ""
     """The name for readers, in lists and plots; default: `name`."""
     paper: str = ""
@@ -272,6 +289,7 @@ class Algorithm:
             "it needs plain local SGD": "plain_sgd" in self.requires,
             "it needs the clients' participation rates": "rates" in self.requires,
             "it trains on pooled data": self.pooled,
+            "it is asynchronous (buffer)": self.buffer is not None,
         }
         return [reason for reason, applies in reasons.items() if applies]
 

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
@@ -142,9 +142,12 @@ def run(
 def plot(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold run folders.")],
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("figure.png"),
+    over: Annotated[
+        Literal["rounds", "time"], typer.Option(help="The horizontal axis; time is in virtual seconds.")
+    ] = "rounds",
 ) -> None:
     """Draw training loss and test accuracy of runs in one figure."""
-    _show(folders, to)
+    _show(folders, to, over=over)
 
 
 def with_rounds(settings: list[str] | None, rounds: int | None) -> list[str]:
@@ -237,12 +240,12 @@ def _check_folders(root: Path, folders: list[Path], *, replace_or_resume: bool) 
             folder.raise_exists()
 
 
-def _show(folders: list[Path], figure: Path) -> None:
+def _show(folders: list[Path], figure: Path, *, over: Literal["rounds", "time"] = "rounds") -> None:
     """Draw a figure of runs and print their table."""
     from fedlatest.report import draw_curves, read_runs
 
     records = read_runs(folders)
-    draw_curves(records, figure)
+    draw_curves(records, figure, over=over)
     # What is not shown on a terminal has one line for each run, whatever its length.
     wide = out if out.is_terminal else Console(file=out.file, width=WIDTH_OF_FILES)
     wide.print(_table(records))

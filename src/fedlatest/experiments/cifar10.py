@@ -6,11 +6,10 @@ The setting is that of the experiments of FedAWE (Xiang et al. 2024): everyone w
 from pathlib import Path
 from typing import Any
 
-from fedlatest.algorithms import ALGORITHMS
 from fedlatest.data import Samples, load_cifar10
 from fedlatest.data.progress import ProgressCallback
 from fedlatest.experiments.experiment import Experiment, Recipe
-from fedlatest.experiments.settings import key_of, keywords, resolve
+from fedlatest.experiments.settings import COMPONENTS, key_of, keywords, resolve
 
 DEFAULTS: dict[str, Any] = {
     "algorithm": "fedlaavg",
@@ -35,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
 def _experiments(overrides: list[str]) -> list[Experiment]:
     values = resolve(DEFAULTS, overrides)
     overridden = {key_of(override) for override in overrides}
-    if "weighting" in keywords(ALGORITHMS[values["algorithm"]]) and "weighting" not in overridden:
+    if "weighting" in keywords(COMPONENTS["algorithm"][values["algorithm"]]) and "weighting" not in overridden:
         values = resolve(DEFAULTS, [*overrides, f"weighting={DEFAULTS['weighting']}"])  # for every algorithm
     return [Experiment(values["algorithm"], values)]
 

@@ -16,10 +16,12 @@ import numpy.typing as npt
 from fedlatest.availability import Availability, ClientInfo
 from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.data.progress import ProgressCallback
-from fedlatest.errors import ConfigError
+from fedlatest.delays import Delays, Timing, constant, lognormal, read_delays
+from fedlatest.errors import ConfigError, DataError
 from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import build_component, component_keywords, key_of, resolve
 from fedlatest.models import Loss, Model, sigmoid_cross_entropy, softmax_cross_entropy
+from fedlatest.paths import DATA, data_folder
 from fedlatest.privacy import Privacy
 from fedlatest.simulation import ExperimentSpec, Result, simulate_spec
 from fedlatest.simulation.augmentation import named_augmentation
@@ -147,7 +149,9 @@ class Experiment:
         if values["local_steps"] < 1:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
         built, algorithm = builder.build(values), build_component("algorithm", values)
-        size = cohort_size(built.federation.num_clients, None, values["participation"])
+        num_clients = built.federation.num_clients
+        size, timing = cohort_size(num_clients, None, values["participation"]), timing_of(values, num_clients)
+        by_time = timing is not None and timing.seconds_per_round is not None
         return ExperimentSpec(
             federation=built.federation,
             model=builder.model(values),
@@ -166,8 +170,9 @@ class Experiment:
             seeds=tuple(seeds),
             client_rows=client_rows,
             remembered_dtype=values.get("remembered_dtype"),
-            privacy=privacy_of(values, built.federation.num_clients),
-            tabulated=self.tabulated,
+            privacy=privacy_of(values, num_clients),
+            timing=timing,
+            tabulated=self.tabulated and not by_time,  # a table has one line per simulated round
             config=dict(values),
             notes=built.notes,
         )
@@ -263,6 +268,43 @@ def privacy_of(values: Mapping[str, Any], num_clients: int) -> Privacy | None:
             raise ConfigError(f"{next(iter(given))}: differential privacy needs {key}; add --set {key}=...")
     own = {"delta": num_clients**-1.1, "rounds": values["rounds"], **given, "epsilon": float(given["epsilon"])}
     return Privacy(**own)
+
+
+def timing_of(values: Mapping[str, Any], num_clients: int) -> Timing | None:
+    """Return the timing that an experiment's values ask for, if any.
+
+    A relative path of `delays` names a file in the current folder, or else in the folder FEDLATEST_DATA/traces.
+
+    Raises:
+        ConfigError: If a value is out of range, or delays are given in two ways.
+        DataError: If the file of delays cannot be read.
+
+    >>> timing_of({"training_seconds": 10.0, "deadline": 30.0}, 5).deadline
+    30.0
+    """
+    stages = {key: values[key] for key in ("download_seconds", "training_seconds", "upload_seconds") if key in values}
+    limits = {key: values[key] for key in ("deadline", "answers", "seconds_per_round", "interruption") if key in values}
+    if "delays" in values:
+        if stages or "training_sigma" in values:
+            raise ConfigError(f"delays={values['delays']}: give a file or seconds for all clients, not both")
+        return Timing(read_delays(_find_delays(values["delays"]), num_clients=num_clients), **limits)
+    if "training_sigma" in values and "training_seconds" not in values:
+        raise ConfigError("training_sigma: needs training_seconds, the median; add --set training_seconds=...")
+    if not stages and not limits:
+        return None
+    durations = {key.removesuffix("_seconds"): constant(seconds) for key, seconds in stages.items()}
+    if "training_sigma" in values:
+        durations["training"] = lognormal(values["training_seconds"], sigma=values["training_sigma"])
+    return Timing(Delays(**durations), **limits)
+
+
+def _find_delays(path: str) -> Path:
+    found, folder = Path(path), data_folder(None)
+    if found.exists() or found.is_absolute():
+        return found
+    if folder is None or not (folder / "traces" / path).exists():
+        raise DataError(f"delays={path}: cannot be read, no such file here or in the folder traces of {DATA}")
+    return folder / "traces" / path
 
 
 def resolve_always_available(

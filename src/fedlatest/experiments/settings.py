@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from fedlatest.algorithms import ALGORITHMS
+from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 from fedlatest.availability import AVAILABILITY
 from fedlatest.data import PARTITIONS, split_accounts
+from fedlatest.delays import Interruption
 from fedlatest.errors import ConfigError
 from fedlatest.models import MODELS
 from fedlatest.privacy import Mechanism
@@ -22,7 +23,7 @@ from fedlatest.simulation.schedules import ScheduleName
 
 Factory = Callable[..., Any]
 COMPONENTS: dict[str, Mapping[str, Factory]] = {
-    "algorithm": ALGORITHMS,
+    "algorithm": {**ALGORITHMS, **ASYNCHRONOUS},
     "availability": AVAILABILITY,
     "partition": {**PARTITIONS, "account": split_accounts},
     "model": MODELS,
@@ -49,6 +50,15 @@ OPTIONAL: dict[str, Any] = {
     "min_separation": int,
     "max_participations": int,
     "mechanism": Mechanism,
+    "delays": str,
+    "download_seconds": float,
+    "training_seconds": float,
+    "training_sigma": float,
+    "upload_seconds": float,
+    "deadline": float,
+    "answers": int,
+    "seconds_per_round": int,
+    "interruption": Interruption,
 }
 SAME_KEY = {"num_local_steps": "local_steps"}  # names in Python: keys
 # Arguments of factories that the code passes; a user cannot set them.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -19,6 +19,7 @@ from fedlatest.errors import RunFolderError
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_labels import label_runs
 from fedlatest.report.run_records import RunRecord
+from fedlatest.report.run_summaries import virtual_time
 
 Dashes = str | tuple[float, tuple[float, ...]]
 Style = tuple[str, Dashes]  # colour and dashes
@@ -46,6 +47,8 @@ VARIANT_DASHES: tuple[Dashes, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (
 VARIANT_SHADES = (0.0, -0.45, 0.4, -0.25, 0.2, -0.6, 0.55)  # share of black (negative) or white in the colour
 MOST_INSIDE, LONGEST_INSIDE = 6, 36  # lines and characters of a legend that fits into a panel
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
+Axis = Literal["rounds", "time"]
+AXES: dict[Axis, str] = {"rounds": "round", "time": "virtual time, seconds"}
 
 
 class Line(NamedTuple):
@@ -56,30 +59,37 @@ class Line(NamedTuple):
     published: PublishedCurve | None = None
 
 
-def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "") -> Path:
-    """Draw training loss and test accuracy over rounds, with mean and range over seeds.
+def draw_curves(runs: list[RunRecord], path: Path, *, title: str = "", over: Axis = "rounds") -> Path:
+    """Draw training loss and test accuracy over rounds or virtual time, with mean and range over seeds.
 
     Args:
         runs: The runs; one line each.
         path: The file to write; its ending, .png or .pdf, selects the format.
         title: Title of the figure.
+        over: "rounds" or "time"; the virtual time of an evaluation is its mean over seeds.
 
     Returns:
         `path`.
+
+    Raises:
+        RunFolderError: If there are no runs, or one of them has no virtual time.
     """
     if not runs:
         raise RunFolderError("nothing to draw: no runs were given")
+    if over == "time" and (without := [run for run in runs if virtual_time(run) is None]):
+        raise RunFolderError(f"{without[0].path}: has no virtual time; simulate it with `timing`, or plot over rounds")
     lines = [Line(label, run) for label, run in zip(label_runs(runs), runs, strict=True)]
-    return draw_loss_and_accuracy(lines, path, title=title)
+    return draw_loss_and_accuracy(lines, path, title=title, over=over)
 
 
-def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = "") -> Path:
+def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = "", over: Axis = "rounds") -> Path:
     """Draw training loss beside test accuracy.
 
     Args:
         lines: The runs with their labels and published curves.
         path: The file to write, .png or .pdf.
         title: Title of the figure.
+        over: "rounds", or "time" if all runs have a virtual time; published curves are then left out.
 
     Returns:
         `path`.
@@ -89,13 +99,13 @@ def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = ""
     with canvas(9, 3.4 if is_inside else 3.4 + 0.2 * math.ceil(len(lines) / columns)) as figure:
         axes, styles = figure.subplots(1, 2), algorithm_styles(line.run.algorithm for line in lines)
         for each, metric in zip(axes, METRICS, strict=True):
-            _draw(each, lines, metric, styles)
+            _draw(each, lines, metric, styles, over)
         if is_inside:
             axes[1].legend(frameon=False, loc="lower right")
         else:
             entries = axes[1].get_legend_handles_labels()
             figure.legend(*entries, frameon=False, loc="outside lower center", ncols=min(columns, len(lines)))
-        if any(line.published for line in lines):
+        if over == "rounds" and any(line.published for line in lines):
             axes[0].legend(*_published_entry(), frameon=False, loc="upper right")
         if title:
             figure.suptitle(title)
@@ -201,15 +211,15 @@ def variant(style: Style, number: int) -> Style:
     return "#" + "".join(f"{part:02x}" for part in mixed), others[(number - 1) % len(others)]
 
 
-def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style]) -> None:
+def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style], over: Axis = "rounds") -> None:
     is_sweep = 1 < len(lines) <= len(SHADES) and len({style_of(line.run, styles) for line in lines}) == 1
     used: Counter[Style] = Counter()
     for number, line in enumerate(lines):
         style = style_of(line.run, styles)
         colour, dashes = SHADES[number] if is_sweep else variant(style, used[style])
         used[style] += 1
-        _draw_line(axes, line, metric, colour, dashes)
-    axes.set(xlabel="round", ylabel=METRICS[metric])
+        _draw_line(axes, line, metric, colour, dashes, over)
+    axes.set(xlabel=AXES[over], ylabel=METRICS[metric])
     if metric == "train_loss":
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
@@ -218,19 +228,20 @@ def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, S
     _set_limits(axes, lines, metric)
 
 
-def _draw_line(axes: Axes, line: Line, metric: str, colour: str, dashes: Dashes) -> None:
+def _draw_line(axes: Axes, line: Line, metric: str, colour: str, dashes: Dashes, over: Axis) -> None:
     values, rounds = line.run.metrics.column(metric), line.run.metrics.rounds
+    at = rounds if over == "rounds" else line.run.metrics.column("time").mean(axis=0)
     emphasised = line.run.algorithm == "fedlaavg"
-    if line.published is not None:
+    if line.published is not None and over == "rounds":
         shown = line.published.rounds <= rounds[-1]
         published = getattr(line.published, metric)[shown]
         axes.plot(line.published.rounds[shown], published, color=colour, alpha=0.35, linewidth=2.6, zorder=1)
     axes.plot(
-        rounds, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label,
+        at, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label,
         linewidth=1.6 if emphasised else 1.0, zorder=3 if emphasised else 2,
     )  # fmt: skip
     if len(values) > 1:
-        axes.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        axes.fill_between(at, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, linewidth=0)
 
 
 def _set_limits(axes: Axes, lines: Sequence[Line], metric: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.errors import MissingExtraError, RunFolderError
+from fedlatest.errors import ConfigError, MissingExtraError, RunFolderError
 from fedlatest.files import write_csv
 
 
@@ -27,9 +27,11 @@ class Row(NamedTuple):
     mean_staleness: float | None = None
     max_staleness: int | None = None
     average_error: float | None = None
+    time: float | None = None  # virtual seconds; None if the run has no virtual time
 
 
 COLUMNS = Row._fields
+COLUMNS_WITHOUT_TIME = COLUMNS[:-1]  # of runs recorded before the column was added
 LATE_SHARE = 0.25  # "late" is the last quarter of the rounds, as in the paper: (3000, 4000] of 4000
 _INTEGERS = {"seed", "round", "num_available", "cohort_size", "max_staleness"}
 
@@ -69,6 +71,22 @@ class Metrics(NamedTuple):
         table = [[cells.get((seed, round)) for round in self.rounds] for seed in self.seeds]
         return np.array(table, dtype=np.float64)
 
+    def time_to_accuracy(self, target: float, name: str = "test_accuracy") -> npt.NDArray[np.float64]:
+        """Return [seeds] the virtual time of the first evaluation at which a column reached a target, or NaN.
+
+        >>> rows = [Row(0, n, 0.0, 1.0, 0.5, 1.0, 0.1 * n, time=30.0 * n) for n in range(9)]
+        >>> Metrics(rows).time_to_accuracy(0.5).tolist()
+        [150.0]
+
+        Raises:
+            ConfigError: If the run has no virtual time.
+        """
+        times, reached = self.column("time"), self.column(name) >= target
+        if np.isnan(times).any():
+            raise ConfigError("time: the run has no virtual time; simulate it with `timing`")
+        first = times[np.arange(len(times)), reached.argmax(axis=1)]
+        return np.where(reached.any(axis=1), first, np.nan)
+
     def late(self, name: str) -> npt.NDArray[np.float64]:
         """Return a column over the last quarter of the rounds, [seeds, evaluations]."""
         rounds = self.rounds
@@ -84,10 +102,10 @@ def read_metrics(path: Path) -> Metrics:
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
     header, *lines = csv.reader(complete.splitlines() or [""])
-    if tuple(header) != COLUMNS:
+    if tuple(header) not in (COLUMNS, COLUMNS_WITHOUT_TIME):
         raise RunFolderError(f"{path}: is not a metrics file (its first line must be {','.join(COLUMNS)})")
     try:
-        return Metrics([_parse(cells) for cells in lines])
+        return Metrics([_parse(tuple(header), cells) for cells in lines])
     except ValueError as error:
         raise RunFolderError(f"{path}: is damaged ({error})") from error
 
@@ -108,7 +126,7 @@ def append_metrics(path: Path, rows: Iterable[Row]) -> None:
 
 def as_written(row: Row) -> Row:
     """Return the row as it is read back from the file: with nine digits, which represent a float32 exactly."""
-    return _parse(_cells(row))
+    return _parse(COLUMNS, _cells(row))
 
 
 class LabelRow(NamedTuple):
@@ -168,10 +186,10 @@ def _cells(row: Row) -> list[str]:
     return ["" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value) for value in row]
 
 
-def _parse(cells: list[str]) -> Row:
+def _parse(columns: tuple[str, ...], cells: list[str]) -> Row:
     values = [
         None if cell == "" else int(cell) if name in _INTEGERS else float(cell)
-        for name, cell in zip(COLUMNS, cells, strict=True)
+        for name, cell in zip(columns, cells, strict=True)
     ]
     return Row(*values)  # type: ignore[arg-type]
 

@@ -1,6 +1,7 @@
 """The compiled simulator: local training, the round loop, evaluation, recording.
 
-May import `algorithms`, `availability`, `data`, `kernels`, `models`, `privacy`, `runs` and `theory`.
+May import `algorithms`, `availability`, `data`, `delays`, `kernels`, `models`, `privacy`, `runs` and
+`theory`.
 """
 
 from fedlatest.simulation.augmentation import Augmentation, crop_flip

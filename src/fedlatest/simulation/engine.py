@@ -20,6 +20,7 @@ from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation import rounds
+from fedlatest.simulation.arrivals import MAX_IDLE_ROUNDS
 from fedlatest.simulation.checkpoints import named_parts, restore_states
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.compile_ahead import Compilation
@@ -33,6 +34,7 @@ from fedlatest.simulation.memory_needs import MemoryNeeds, RunSize, memory_room
 from fedlatest.simulation.program import (
     INVALID_COHORT,
     MODEL_NOT_FINITE,
+    NOBODY_AVAILABLE,
     Record,
     State,
     Trial,
@@ -213,6 +215,11 @@ class Engine:
             return ConfigError(
                 f"algorithm {self.program.algorithm.name}: select returned a position twice, outside "
                 f"0 .. {self.num_clients - 1} or of an unavailable client in round {round} (seed {seed})"
+            )
+        if failure == NOBODY_AVAILABLE:
+            return ConfigError(
+                f"availability: no client is available in {MAX_IDLE_ROUNDS} rounds of the availability model after "
+                f"{round} server steps (seed {seed}); use fewer rounds or an availability model that repeats"
             )
         if failure == MODEL_NOT_FINITE:
             return DivergedError(

@@ -16,6 +16,7 @@ from fedlatest.algorithms.server_optimizer import check_transformation
 from fedlatest.availability import Availability, always
 from fedlatest.availability.tabulated import tabulate
 from fedlatest.data import Federation
+from fedlatest.delays import Timing, Work
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
 from fedlatest.machine import num_cores
@@ -25,6 +26,7 @@ from fedlatest.models.shapes import parameter_shapes
 from fedlatest.privacy import NoisePlan, Privacy, plan_noise
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.augmentation import Augmentation, check_augmentation
+from fedlatest.simulation.clock import clock_program, trial_clock
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
 from fedlatest.simulation.memory import device_bytes, nbytes
@@ -71,6 +73,7 @@ class ExperimentSpec:
     client_rows: ClientRows = "auto"
     remembered_dtype: RememberedType | None = None
     privacy: Privacy | None = None
+    timing: Timing | None = None
     tabulated: bool = False
     """Evaluate the availability before the run, so that specs with different models share a program; the results are
     the same."""
@@ -136,6 +139,7 @@ class ExperimentSpec:
             storage=self._storage(rows or "all" if self.client_rows == "auto" else self.client_rows),
             num_devices=num_devices,
             noise_window=0 if self.noise_plan is None else len(self.noise_plan.coefficients),
+            clock=None if self.timing is None else clock_program(self.timing),
         )
 
     @cached_property
@@ -165,6 +169,8 @@ class ExperimentSpec:
     def _storage(self, rows: Rows) -> RowStorage:
         """Return how the clients' states are stored; options that change nothing are left out."""
         one, num_clients = self.one_client, self.executed.federation.num_clients
+        if self.algorithm.buffer is not None:
+            rows = "all"
         if not jax.tree.leaves(one):
             return RowStorage()
         narrows = nbytes(row_types(RowStorage(dtype=self.remembered_dtype), one).stored) < nbytes(one)
@@ -193,10 +199,24 @@ class ExperimentSpec:
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
         privacy = None if self.noise_plan is None else trial_privacy(self.noise_plan)
+        clock = None if self.timing is None else trial_clock(self.timing, spec._work)
         return [
-            Trial(jnp.uint32(seed), spec._availability(seed), jnp.float32(rate), numbers, rates, privacy=privacy)
+            Trial(
+                jnp.uint32(seed),
+                spec._availability(seed),
+                jnp.float32(rate),
+                numbers,
+                rates,
+                privacy=privacy,
+                clock=clock,
+            )
             for seed in self.seeds
         ]
+
+    @property
+    def _work(self) -> Work:
+        """What a client does in one task."""
+        return Work(self.num_local_steps * self.batch_size, nbytes(parameter_shapes(self.model.init)) / 1e6)
 
     def _availability(self, seed: int) -> Availability:
         """Return the availability model with which a trial is compiled."""
@@ -207,7 +227,8 @@ class ExperimentSpec:
         """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
         leaves, structure = jax.tree.flatten(self.executed._availability(self.seeds[0]))
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
-        same = (layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
+        delays = None if self.timing is None else jax.tree.map(jnp.shape, self.timing.delays)
+        same = (delays, layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
     def manifest(self, *, num_devices: int = 1) -> dict[str, Any]:
@@ -235,6 +256,7 @@ class ExperimentSpec:
                 **({} if self.rates is None else {"rates": describe(np.asarray(self.rates, np.float32))}),
                 **({} if dtype is None else {"remembered_dtype": dtype}),
                 **({} if self.privacy is None else {"privacy": self.privacy.as_dict()}),
+                **({} if self.timing is None else {"timing": self.timing.as_dict()}),
                 "num_clients": spec.federation.num_clients,
                 "recipe": dict(self.config),
             },
@@ -274,6 +296,7 @@ def _check_parts(spec: ExperimentSpec) -> None:
         ("model", spec.model, Model, "logistic(num_features=..., num_classes=...)"),
         ("algorithm", spec.algorithm, Algorithm, "fedlaavg()"),
         ("availability", spec.availability, Availability, "bernoulli(rates) or diurnal(groups, period=...)"),
+        *([] if spec.timing is None else [("timing", spec.timing, Timing, "Timing(Delays(training=10))")]),
     )
     for name, value, kind, example in parts:
         if isinstance(value, kind):
@@ -321,6 +344,52 @@ def _check(spec: ExperimentSpec) -> None:
     check_storage(spec.client_rows, spec.remembered_dtype)
     if spec.privacy is not None:
         _check_privacy(spec, spec.privacy)
+    if spec.timing is not None:
+        _check_timing(spec, spec.timing)
+    if spec.algorithm.buffer is not None:
+        _check_asynchronous(spec)
+
+
+def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
+    number, num_clients = timing.delays.num_clients, spec.federation.num_clients
+    if spec.algorithm.pooled:
+        raise ConfigError(f"timing: {spec.algorithm.name} trains on pooled data and has no clients that could be slow")
+    if number is not None and number != num_clients:
+        raise ConfigError(f"delays are given for {number} clients, the federation has {num_clients}")
+    if spec.tabulated and timing.seconds_per_round is not None:
+        raise ConfigError("seconds_per_round: the availability of a tabulated experiment is known per round only")
+
+
+def _check_asynchronous(spec: ExperimentSpec) -> None:
+    algorithm, timing = spec.algorithm, spec.timing
+    if timing is None or timing.seconds_per_round is None:
+        raise ConfigError(
+            f"timing: {algorithm.name} is asynchronous; give the delays of the clients and seconds_per_round, such as "
+            "timing=Timing(Delays(training=10), seconds_per_round=60)"
+        )
+    if timing.deadline is not None or timing.answers is not None:
+        raise ConfigError(f"deadline, answers: {algorithm.name} is asynchronous, no round ends; leave them out")
+    unsupported = {
+        "start": algorithm.start is not None,
+        "brief": algorithm.brief is not None,
+        "after_merge": algorithm.after_merge is not None,
+        "direction with an offset": not isinstance(algorithm.direction, Direction)
+        or algorithm.direction.offset is not None,
+        "private state": bool(spec.one_client.private),
+    }
+    found = [name for name, is_used in unsupported.items() if is_used]
+    if found:
+        raise ConfigError(f"algorithm {algorithm.name}: an asynchronous algorithm cannot have {found[0]}")
+    if algorithm.buffer is not None and algorithm.buffer < 1:
+        raise ConfigError(f"buffer={algorithm.buffer}: must be at least 1")
+    options = {
+        "privacy": spec.privacy is not None,
+        f"client_rows={spec.client_rows}": spec.client_rows not in ("auto", "all"),
+        f"remembered_dtype={spec.remembered_dtype}": spec.remembered_dtype is not None,
+    }
+    for option, is_given in options.items():
+        if is_given:
+            raise ConfigError(f"{option}: not supported by asynchronous algorithms; leave it out")
 
 
 def _check_privacy(spec: ExperimentSpec, privacy: Privacy) -> None:

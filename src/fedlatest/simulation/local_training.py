@@ -225,14 +225,14 @@ def train_cohort(
     plain = upload if isinstance(upload, UpdateUpload) and not upload.weighted and trial.privacy is None else None
 
     def train(slot: jax.Array, own: ClientState) -> Contribution:
-        client_facts = _client_facts(facts, data, part.position(slot), brief)
+        about = client_facts(facts, data, part.position(slot), brief)
         local = train_locally(
-            algorithm, program.loss, part.data, broadcast, own, part.batches(slot), client_facts,
+            algorithm, program.loss, part.data, broadcast, own, part.batches(slot), about,
             program.client_optimizer, program.native_training, program.augmentation,
         )  # fmt: skip
         if plain:
             return plain.contribution(local)
-        contribution = upload(broadcast, local, own, client_facts)
+        contribution = upload(broadcast, local, own, about)
         if trial.privacy is None:
             return contribution
         return clip_contribution(contribution, trial.privacy.clip_norm)
@@ -353,13 +353,14 @@ def update_after_merge(
     old = read_rows(clients, slots.clients, types)
 
     def act(client: jax.Array, own: ClientState) -> Parts:
-        return after_merge(broadcast, own, _client_facts(facts, data, client, brief))
+        return after_merge(broadcast, own, client_facts(facts, data, client, brief))
 
     new = jax.vmap(act)(cohort.slots.clients, old)
     return replace_private(clients, slots, old, new)
 
 
-def _client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief: Parts) -> ClientFacts:
+def client_facts(facts: RoundFacts, data: DeviceData, client: jax.Array, brief: Parts) -> ClientFacts:
+    """Return what a client knows in a round."""
     return ClientFacts(
         round=facts.round,
         id=data.ids[client],

@@ -13,12 +13,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlatest.algorithms.base import NEVER, Algorithm, ClientState, Cohort, Params, Parts
+from fedlatest.algorithms.base import NEVER, Algorithm, ClientState, Cohort, Params, Parts, RoundFacts
 from fedlatest.availability import Availability
 from fedlatest.identity import ByValue
 from fedlatest.models.native_training import NativeTraining
 from fedlatest.simulation.augmentation import Augmentation
 from fedlatest.simulation.client_rows import make_rows, strongly_typed
+from fedlatest.simulation.clock import ClockProgram, Now, TrialClock, start_of_time
+from fedlatest.simulation.device_data import DeviceData
+from fedlatest.simulation.flight import Flight, initial_flight
 from fedlatest.simulation.private_rounds import TrialPrivacy
 from fedlatest.simulation.row_storage import (
     ALL_ROWS,
@@ -33,7 +36,7 @@ from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharding import clients_per_device
 
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
-NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE = 1, 2, 3  # values of State.failure; 0 is none
+NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE, NOBODY_AVAILABLE = 1, 2, 3, 4  # values of State.failure; 0 is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,8 @@ class Program:
     """Among how many devices the clients are divided."""
     noise_window: int = 0
     """From how many rounds the noise of a round is combined; 0 without differential privacy."""
+    clock: ClockProgram | None = None
+    """How virtual time passes; None without it."""
 
     @cached_property
     def identity(self) -> ByValue:
@@ -69,7 +74,7 @@ class Program:
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (
             self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
-            self.noise_window,
+            self.noise_window, self.clock,
         )  # fmt: skip
         functions = (self.loss, self.schedule, self.augmentation, self.client_optimizer, self.native_training)
         return ByValue((code, sizes, functions, self.storage))
@@ -91,6 +96,7 @@ class Trial(NamedTuple):
     rates: jax.Array | None = None  # [N] participation rates, where they are given
     federation: jax.Array | None = None  # which of several joined federations; None if there is one
     privacy: TrialPrivacy | None = None  # None without differential privacy
+    clock: TrialClock | None = None  # None without virtual time
 
 
 class State(NamedTuple):
@@ -101,11 +107,13 @@ class State(NamedTuple):
     clients: Any  # ClientState, each leaf [N, ...] or [rows, ...]; the remembered update is u_i. Or `HostRows`
     total: Parts  # the sum of the remembered parts as stored, updated by differences as a server does: N u
     last_round: jax.Array  # [N] R_i
-    failure: jax.Array  # the first failure: NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE or 0
+    failure: jax.Array  # the first failure, one of the values above, or 0
     failed_round: jax.Array
     failed_client: jax.Array  # id of the client, or NEVER
     slots: RowSlots | None = None  # which row belongs to which client, if only some have one
     participations: jax.Array | None = None  # [N] rounds in which a client took part; with differential privacy only
+    now: Now | None = None  # the virtual time; None without it
+    flight: Flight | None = None  # the clients that are at work; None if rounds are synchronous
 
 
 class Record(NamedTuple):
@@ -116,15 +124,17 @@ class Record(NamedTuple):
     mean_staleness: jax.Array  # after the selection, over all N
     max_staleness: jax.Array
     cohort: Cohort
+    time: Now | None = None  # the virtual time at the end of the round; None without it
 
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
     """Return the state before round 0: no client has taken part. Rows off the device are left out."""
-    one, storage = initial_client(program.algorithm, params), program.storage
+    algorithm, size, storage = program.algorithm, program.cohort_size, program.storage
+    one = initial_client(algorithm, params)
     stored = storage.stored(one)
     return State(
         round=jnp.int32(0),
-        server=program.algorithm.init_server(params, num_clients),
+        server=algorithm.init_server(params, num_clients),
         clients=make_rows(stored, _num_rows(program, num_clients)) if storage.on_device else ClientState(),
         total=initial_total(one.remembered, stored.remembered, num_clients),
         last_round=jnp.full(num_clients, NEVER, jnp.int32),
@@ -133,6 +143,28 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
         failed_client=jnp.int32(NEVER),
         slots=no_slots(storage, num_clients),
         participations=jnp.zeros(num_clients, jnp.int32) if program.noise_window else None,
+        now=None if program.clock is None else start_of_time(),
+        flight=None
+        if algorithm.buffer is None
+        else initial_flight(algorithm, params, num_slots=size, num_clients=num_clients),
+    )
+
+
+def round_facts(program: Program, data: DeviceData, trial: Trial, state: State) -> RoundFacts:
+    """Return what the server knows in a round, before the selection."""
+    schedule = program.schedule
+    return RoundFacts(
+        round=state.round,
+        seed=trial.seed,
+        num_clients=data.ids.shape[0],
+        cohort_size=program.cohort_size,
+        ids=data.ids,
+        last_round=state.last_round,
+        numbers=trial.numbers,
+        total_weight=data.ids.shape[0],
+        learning_rate=trial.learning_rate if schedule is None else trial.learning_rate * schedule(state.round),
+        num_steps=program.num_steps,
+        rates=trial.rates,
     )
 
 

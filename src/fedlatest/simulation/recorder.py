@@ -154,7 +154,7 @@ class RunRecorder:
             measured: Losses and accuracies.
             record: The last block of rounds; None before the first.
         """
-        new = _rows(self.spec.seeds, round, seconds, measured, record)
+        new = _rows(self.spec, round, seconds, measured, record)
         self.rows.extend(new)
         if self.folder:
             self.folder.record(new)
@@ -229,7 +229,7 @@ class RunRecorder:
         """Return E, Lemma 1's bound where it applies, and the staleness that was observed."""
         about, spec = assumption_facts(self.spec), self.spec.executed
         bound = None
-        if about["assumption_holds"] and spec.algorithm.oldest_first:
+        if about["assumption_holds"] and spec.algorithm.oldest_first and spec.timing is None:
             num_clients = spec.federation.num_clients
             bound = staleness_bound(
                 num_clients=num_clients, cohort_size=spec.cohort_size, smallest_e=about["smallest_e"]
@@ -256,7 +256,8 @@ def assumption_facts(spec: ExperimentSpec) -> dict[str, Any]:
     For random availability of many clients over many rounds, a sample of the clients is examined. The facts then hold
     `clients_examined`; E is a lower bound, and whether the assumption holds is known only if it does not.
     """
-    if spec.algorithm.pooled:  # pooled data has no clients whose availability could matter
+    by_time = spec.timing is not None and spec.timing.seconds_per_round is not None
+    if spec.algorithm.pooled or by_time:  # no clients whose availability could matter, or no rounds of equal length
         return {"smallest_e": None, "assumption_holds": None, "num_never_available": 0, "never_available": []}
     most, availability = clients_to_check(spec.rounds), spec.availability
     seeds = spec.seeds if availability.intervals() is None else spec.seeds[:1]  # intervals do not depend on the seed
@@ -365,9 +366,9 @@ def _count(
     return jax.lax.map(one, rounds)
 
 
-def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
+def _rows(spec: ExperimentSpec, round: int, seconds: float, measured: Measured, record: Record | None) -> list[Row]:
     rows = []
-    for index, seed in enumerate(seeds):
+    for index, seed in enumerate(spec.seeds):
         error = None if measured.average_error is None else float(measured.average_error[index])
         row = Row(
             seed,
@@ -378,6 +379,7 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
             test_loss=float(measured.test.loss[index]),
             test_accuracy=float(measured.test.accuracy[index]),
             average_error=error,
+            time=None if spec.timing is None else 0.0,
         )
         if record is not None:
             row = row._replace(
@@ -386,5 +388,9 @@ def _rows(seeds: Sequence[int], round: int, seconds: float, measured: Measured, 
                 mean_staleness=float(record.mean_staleness[index, -1]),
                 max_staleness=int(record.max_staleness[index, -1]),
             )
+            if record.time is not None:
+                row = row._replace(
+                    time=int(record.time.seconds[index, -1]) + int(record.time.milliseconds[index, -1]) / 1000
+                )
         rows.append(as_written(row))
     return rows

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Parts, RoundFacts, Sums
+from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Parts, Sums
 from fedlatest.errors import ConfigError
 from fedlatest.identity import ByValue
+from fedlatest.simulation.arrivals import run_step
 from fedlatest.simulation.client_rows import accumulate, mean_of_remembered
+from fedlatest.simulation.clock import Now, availability_round, close_round, finish_times, later, until_next_round
 from fedlatest.simulation.device_data import DeviceData
 from fedlatest.simulation.evaluation import Score, evaluate
 from fedlatest.simulation.host_rows import HostRows
@@ -39,6 +41,7 @@ from fedlatest.simulation.program import (
     client_types,
     initial_client,
     initial_state,
+    round_facts,
 )
 from fedlatest.simulation.row_storage import encode, find_rows
 from fedlatest.simulation.sharding import mean_of_rows
@@ -52,6 +55,7 @@ class Selection(NamedTuple):
 
     available: jax.Array  # [N]
     cohort: Cohort
+    end: Now | None = None  # the virtual time at the end of the round; None without it
 
 
 def run_block(
@@ -86,7 +90,12 @@ def run_block(
 
 
 def run_round(program: Program, data: DeviceData, trial: Trial, state: State) -> tuple[State, Record]:
-    """Run one round of any algorithm; data and trial are arguments, never constants of the program."""
+    """Run one round of any algorithm; data and trial are arguments, never constants of the program.
+
+    A round of an asynchronous algorithm is a server step.
+    """
+    if program.algorithm.buffer is not None:
+        return run_step(program, data, trial, state)
     return finish_round(program, data, trial, state, select_cohort(program, data, trial, state))
 
 
@@ -95,11 +104,12 @@ def select_cohort(program: Program, data: DeviceData, trial: Trial, state: State
 
     With differential privacy, clients that would exceed their limits of participation are not available.
     """
-    available = trial.availability.available(state.round, trial.seed)
+    when = availability_round(program.clock, trial.clock, state.now, state.round)
+    available = trial.availability.available(when, trial.seed)
     if trial.privacy is not None:
         assert state.participations is not None
         available &= within_limits(trial.privacy, state.round, state.last_round, state.participations)
-    facts = _round_facts(program, data, trial, state)
+    facts = round_facts(program, data, trial, state)
     cohort = program.algorithm.select(state.server, available, facts)
     slots, marked = jnp.shape(cohort.clients), jnp.shape(cohort.mask)
     if slots != marked or len(slots) != 1 or slots[0] > program.cohort_size:
@@ -107,7 +117,30 @@ def select_cohort(program: Program, data: DeviceData, trial: Trial, state: State
             f"algorithm {program.algorithm.name}: select returns clients of shape {slots}, a mask of shape {marked}; "
             f"both must be vectors of at most cohort_size={program.cohort_size}"
         )
-    return Selection(available, cohort)
+    if program.clock is None:
+        return Selection(available, cohort)
+    return _wait_for_answers(program, data, trial, state, Selection(available, cohort))
+
+
+def _wait_for_answers(
+    program: Program, data: DeviceData, trial: Trial, state: State, selection: Selection
+) -> Selection:
+    """Return the selection without the clients that do not answer before the round ends, and when it ends.
+
+    A round without any client takes no time, or, if availability follows the time, until that may change.
+    """
+    cohort, now = selection.cohort, state.now
+    assert program.clock is not None
+    assert trial.clock is not None
+    assert now is not None
+    finish = finish_times(
+        program.clock, trial.clock, trial.availability, now, seed=trial.seed, event=state.round,
+        clients=cohort.clients, ids=data.ids[cohort.clients], mask=cohort.mask,
+    )  # fmt: skip
+    answered, elapsed = close_round(trial.clock, cohort, finish)
+    if program.clock.by_time:
+        elapsed = jnp.where(jnp.any(cohort.mask), elapsed, until_next_round(trial.clock, now))
+    return Selection(selection.available, answered, later(now, elapsed))
 
 
 def finish_round(
@@ -118,8 +151,8 @@ def finish_round(
     If the program's storage is off the device, `state.clients` holds the rows [K, ...] of the cohort alone.
     """
     algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
-    available, cohort = selection
-    facts = _round_facts(program, data, trial, state)._replace(available=available)
+    available, cohort, end = selection
+    facts = round_facts(program, data, trial, state)._replace(available=available)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
     slots, rows = find_rows(program.storage, state.slots, cohort)
     whole = Chunk(cohort, rows)
@@ -140,11 +173,11 @@ def finish_round(
     clients = update_after_merge(program, data, facts, brief, whole, types, server, trained.clients)
     staleness = round - last_round
     after = State(round + 1, server, clients, total, last_round, state.failure, state.failed_round,
-                  state.failed_client, slots, _count(state.participations, cohort))  # fmt: skip
+                  state.failed_client, slots, _count(state.participations, cohort), end)  # fmt: skip
     valid = _distinct(cohort.clients, num_clients) & jnp.all(available[cohort.clients] | ~cohort.mask)
     after = _note_failure(after, state, cohort, valid, not_finite, data.ids)
-    record = Record(jnp.sum(available), sums.num, jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness), cohort)
-    return after, record
+    mean_staleness, max_staleness = jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness)
+    return after, Record(jnp.sum(available), sums.num, mean_staleness, max_staleness, cohort, end)
 
 
 def average_error(state: State, stored: Parts | None = None, *, num_devices: int = 1) -> jax.Array:
@@ -174,23 +207,6 @@ def _count(participations: jax.Array | None, cohort: Cohort) -> jax.Array | None
     if participations is None:
         return None
     return participations.at[cohort.clients].add(cohort.mask.astype(participations.dtype), unique_indices=True)
-
-
-def _round_facts(program: Program, data: DeviceData, trial: Trial, state: State) -> RoundFacts:
-    schedule = program.schedule
-    return RoundFacts(
-        round=state.round,
-        seed=trial.seed,
-        num_clients=data.ids.shape[0],
-        cohort_size=program.cohort_size,
-        ids=data.ids,
-        last_round=state.last_round,
-        numbers=trial.numbers,
-        total_weight=data.ids.shape[0],
-        learning_rate=trial.learning_rate if schedule is None else trial.learning_rate * schedule(state.round),
-        num_steps=program.num_steps,
-        rates=trial.rates,
-    )
 
 
 def _note_failure(
@@ -352,7 +368,7 @@ def _for_each_trial(
 ) -> Any:
     """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
     if size > 1:
-        axes = Trial._make([0, None if shared_availability else 0, 0, 0, 0, 0, 0])
+        axes = Trial._make([0, None if shared_availability else 0, *[0] * (len(Trial._fields) - 2)])
         return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
     # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
     outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))

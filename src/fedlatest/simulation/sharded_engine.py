@@ -109,6 +109,8 @@ class ShardedEngine(Engine):
                     f"client_rows={spec.client_rows}, remembered_dtype={spec.remembered_dtype}: not supported with "
                     "several devices; leave these options out"
                 )
+            if spec.algorithm.buffer is not None:
+                raise ConfigError(f"devices: {spec.algorithm.name} is asynchronous and runs on one device")
         if len({spec.executed.federation for spec in specs}) > 1:
             raise ConfigError(
                 "these experiments use different data and cannot run together on several devices; run them one by one"

@@ -15,6 +15,7 @@ import optax
 from fedlatest.algorithms import Algorithm
 from fedlatest.availability import Availability
 from fedlatest.data import Federation
+from fedlatest.delays import Timing
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.models import Loss, Model, softmax_cross_entropy
 from fedlatest.privacy import Privacy
@@ -82,6 +83,7 @@ def simulate(
     client_rows: ClientRows = "auto",
     remembered_dtype: RememberedType | None = None,
     privacy: Privacy | None = None,
+    timing: Timing | None = None,
     devices: int | None = None,
 ) -> Result:
     """Train a model on the clients of a federation as their availability allows.
@@ -125,6 +127,8 @@ def simulate(
         remembered_dtype: The type in which remembered updates are stored: "bfloat16" or "float16" takes half the memory
             of "float32" and changes results slightly. By default the type in which the algorithm computes.
         privacy: Give each client this guarantee of differential privacy; see `fedlatest.privacy.Privacy`.
+        timing: How long the clients take, and when a round ends; the metrics then hold the virtual `time`. See
+            `fedlatest.delays.Timing`.
         devices: Divide the clients among this number of JAX devices; with several processes (`jax.distributed`), of
             each process. By default one device, or all devices of all processes if there are several. Results differ
             from those of one device by rounding.
@@ -174,6 +178,7 @@ def simulate(
         client_rows=client_rows,
         remembered_dtype=remembered_dtype,
         privacy=privacy,
+        timing=timing,
         config=dict(config or {}),
     )
     return simulate_spec(

@@ -1,0 +1,78 @@
+"""Files of delays: a CSV file with one line per device and its seconds of download, training and upload."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+
+from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, open_lines
+from fedlatest.delays.models import Delays, Stages, constant
+from fedlatest.errors import ConfigError, DataError
+
+COLUMNS = tuple(f"{stage}_seconds" for stage in Stages._fields)
+MAX_FILE_BYTES = 2**30
+
+
+def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
+    """Read the delays of devices from a CSV file.
+
+    The first line names the columns: `client`, and at least one of `download_seconds`, `training_seconds` and
+    `upload_seconds`; a stage without a column takes no time. Client i of the federation has the delays of the i-th
+    line.
+
+    Args:
+        path: The file; compressed if its name ends in .gz.
+        num_clients: The number of clients of the federation. If there are more of them than lines, the lines repeat:
+            client i has those of line i modulo their number. By default the number of lines.
+
+    Raises:
+        DataError: If the file cannot be read or a line is not valid.
+        ConfigError: If the number of clients is below 1.
+    """
+    path = Path(path)
+    if num_clients is not None and num_clients < 1:
+        raise ConfigError(f"num_clients={num_clients}: must be at least 1")
+    try:
+        with open_lines(path, encoding="utf-8-sig", limit=MAX_FILE_BYTES) as lines:
+            header, *rows = list(csv.reader(lines)) or [[]]
+    except (*DECOMPRESSION_ERRORS, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+    names = [name.strip() for name in header]
+    found = [name for name in names if name in COLUMNS]
+    unknown = [name for name in names if name not in (*COLUMNS, "client")]
+    if "client" not in names or not found or unknown or len(set(names)) < len(names):
+        raise DataError(
+            f"{path}: the first line is {','.join(header)!r}; it must name client and at least one of "
+            f"{', '.join(COLUMNS)}, each once"
+        )
+    columns: dict[str, list[float]] = {name: [] for name in found}
+    seen: dict[str, int] = {}
+    for number, row in enumerate(rows, start=2):
+        if not row:
+            continue
+        if len(row) != len(names):
+            raise DataError(f"{path}, line {number}: has {len(row)} values, the first line names {len(names)} columns")
+        cells = dict(zip(names, row, strict=True))
+        if cells["client"] in seen:
+            raise DataError(
+                f"{path}, line {number}: client {cells['client']} is in line {seen[cells['client']]} already"
+            )
+        seen[cells["client"]] = number
+        for name in found:
+            columns[name].append(_seconds(path, number, name, cells[name]))
+    if not seen:
+        raise DataError(f"{path}: holds no delays, only the first line")
+    lines_of = np.arange(num_clients or len(seen)) % len(seen)
+    stages = {name.removesuffix("_seconds"): constant(np.array(values)[lines_of]) for name, values in columns.items()}
+    return Delays(**stages)
+
+
+def _seconds(path: Path, number: int, name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise DataError(f"{path}, line {number}: {name} is {text!r}; it must be a number of seconds, 0 or larger")
+    return value

@@ -1,0 +1,94 @@
+"""Delay models: one table of questions for every kind, and numbers that can be checked by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedlatest.delays import Delays, Duration, Work, constant, exponential, lognormal
+from fedlatest.errors import ConfigError
+
+CLIENTS = jnp.arange(5)
+MODELS = {
+    "constant": constant(3.0),
+    "constant-each": constant([1.0, 2.0, 3.0, 4.0, 5.0]),
+    "lognormal": lognormal(10.0, sigma=0.5),
+    "lognormal-each": lognormal([1.0, 2.0, 3.0, 4.0, 5.0], sigma=0.2),
+    "exponential": exponential(4.0),
+    "per-sample": constant(0.01, per="sample"),
+    "per-megabyte": exponential(2.0, per="megabyte"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_pure_function_of_seed_client_and_event(name: str) -> None:
+    """Neither the other clients that are asked for nor compilation changes a delay."""
+    delays, work = Delays(training=MODELS[name]), Work(50.0, 0.25)
+    together = delays.milliseconds(3, CLIENTS, 7, work=work)
+    alone = [int(delays.milliseconds(3, client, 7, work=work)) for client in range(5)]
+    compiled = jax.jit(lambda delays, seed, event: delays.milliseconds(seed, CLIENTS, event, work=work))
+    assert together.dtype == jnp.int32
+    assert together.tolist() == alone == compiled(delays, jnp.uint32(3), jnp.int32(7)).tolist()
+    assert (together >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["lognormal", "exponential"])
+def test_random_delays_differ_by_seed_client_event_and_stage(name: str) -> None:
+    delays = Delays(download=MODELS[name], training=MODELS[name])
+    draws = [delays.stages(seed, CLIENTS, event) for seed, event in ((0, 0), (1, 0), (0, 1))]
+    values = [float(value) for stages in draws for stage in stages[:2] for value in stage]
+    assert len(set(values)) == len(values)
+
+
+def test_draws_depend_on_ids_and_values_on_positions() -> None:
+    delays = Delays(training=lognormal([1.0, 100.0], sigma=0.1))
+    here = delays.stages(0, jnp.array([0, 1]), 0, ids=jnp.array([8, 9])).training
+    swapped = delays.stages(0, jnp.array([1, 0]), 0, ids=jnp.array([8, 9])).training
+    assert (here * jnp.array([100.0, 0.01])).tolist() == pytest.approx(swapped.tolist(), rel=1e-5)
+
+
+def test_medians_and_means() -> None:
+    """The median of 20,000 log-normal delays and the mean of exponential ones are those that were asked for."""
+    many = jnp.arange(20_000)
+    drawn = Delays(training=lognormal(10.0, sigma=0.5), upload=exponential(4.0)).stages(0, many, 0)
+    assert float(jnp.median(drawn.training)) == pytest.approx(10, rel=0.02)
+    assert float(jnp.std(jnp.log(drawn.training))) == pytest.approx(0.5, rel=0.02)
+    assert float(jnp.mean(drawn.upload)) == pytest.approx(4, rel=0.03)
+    assert float(jnp.mean(drawn.upload > 4 * np.log(2))) == pytest.approx(0.5, abs=0.02)
+
+
+def test_work_multiplies_what_is_given_per_sample_and_per_megabyte() -> None:
+    """0.02 s for each of 50 samples, and 2 s for each of 1.5 megabytes in both directions: 1 + 3 + 3 seconds."""
+    link = constant(2, per="megabyte")
+    delays = Delays(download=link, training=constant(0.02, per="sample"), upload=link)
+    assert int(delays.milliseconds(0, 0, 0, work=Work(50, 1.5))) == 7000
+
+
+def test_equal_models_have_equal_fingerprints() -> None:
+    texts = [Delays(training=model).fingerprint() for model in (*MODELS.values(), constant(3.0), constant(4.0))]
+    assert texts[0] == texts[-2]
+    assert len(set(texts)) == len(texts) - 1
+    assert Delays(upload=1).fingerprint() != Delays(download=1).fingerprint()
+
+
+def test_the_number_of_clients() -> None:
+    assert Delays(training=3).num_clients is None
+    assert Delays(training=constant([1, 2]), upload=1).num_clients == 2
+    with pytest.raises(ConfigError, match=r"different numbers of clients, \[2, 3\]"):
+        _ = Delays(training=constant([1, 2]), upload=constant([1, 2, 3])).num_clients
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: constant(-1), "seconds=-1.0: must be finite, 0 or larger"),
+        (lambda: constant([1, float("nan")]), "seconds=nan: must be finite"),
+        (lambda: constant([[1.0]]), "not an array of shape"),
+        (lambda: constant("a"), "seconds='a': give a number"),
+        (lambda: constant(1, per="batch"), "per='batch': choose one of task, sample, megabyte"),  # type: ignore[arg-type]
+        (lambda: lognormal([1, 2], sigma=[1, 2, 3]), r"different numbers of clients, \[2, 3\]"),
+    ],
+)
+def test_arguments_are_checked(make: "type[Duration]", message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()  # type: ignore[call-arg]
