@@ -18,8 +18,9 @@ demo: $(READY)
 test: $(READY)  # compiling is most of the time, and XLA compiles twice as fast with these options
 	XLA_FLAGS="$(QUICK_COMPILATION)" $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not chaos" --doctest-modules --doctest-glob="*.md" src docs README.md tests
 
-test-slow: $(READY)
-	$(BIN)/pytest -m slow tests
+test-slow: $(READY)  # the random histories on both cores; the others one by one, because they start processes
+	$(BIN)/pytest -n 2 --dist worksteal -m slow tests/ledger
+	$(BIN)/pytest -m slow --ignore tests/ledger tests
 
 test-chaos: $(READY)
 	$(BIN)/pytest -m chaos tests
