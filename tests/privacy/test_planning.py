@@ -13,7 +13,7 @@ import pytest
 from jax_privacy.matrix_factorization import optimization, toeplitz
 
 from fedlatest.errors import ConfigError, MissingExtraError
-from fedlatest.privacy import NoisePlan, Privacy, clip_to_norm, plan_noise
+from fedlatest.privacy import NoisePlan, Privacy, plan_noise
 from fedlatest.privacy.planning import worst_contribution
 
 
@@ -174,24 +174,3 @@ def test_noise_of_a_round_is_the_inverse_of_the_strategy(mechanism: str) -> None
             plan.total_noise(0, lambda number: normals[number])
     with pytest.raises(ConfigError, match="round=7: the privacy budget"):
         plan.round_noise(7, lambda number: normals[0])
-
-
-def test_who_may_take_part() -> None:
-    plan = make("independent", rounds=12, min_separation=3, max_participations=2)
-    assert plan.may_take_part(0, last_round=None, participations=0)
-    assert not plan.may_take_part(4, last_round=2, participations=1)
-    assert plan.may_take_part(5, last_round=2, participations=1)
-    assert not plan.may_take_part(9, last_round=2, participations=2)
-    assert not plan.may_take_part(12, last_round=None, participations=0)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_clipping_never_exceeds_the_limit(dtype: Any) -> None:
-    random = np.random.default_rng(2)
-    for _ in range(200):
-        arrays = [(random.normal(size=shape) * 10).astype(dtype) for shape in ((3, 4), (5,))]
-        clipped = clip_to_norm(arrays, 0.1)
-        assert math.sqrt(sum(float(np.sum(array.astype(np.float64) ** 2)) for array in clipped)) <= 0.1
-        np.testing.assert_allclose(clipped[1] / clipped[1][0], arrays[1] / arrays[1][0], rtol=1e-5)
-    small = [np.array([0.03, 0.04])]
-    np.testing.assert_array_equal(clip_to_norm(small, 0.1)[0], small[0])

@@ -21,7 +21,7 @@ from fedlatest import (
     simulate_together,
 )
 from fedlatest.algorithms import ASYNCHRONOUS, ace, aced, ca2fl, fedasync, fedbuff, fedlaavg_async, fedvarp, scaffold
-from fedlatest.availability import Interval, trace
+from fedlatest.availability import Interval, diurnal, trace
 from fedlatest.delays import Delays, Timing, constant, exponential, lognormal
 from fedlatest.privacy import Privacy
 from fedlatest.simulation import Engine, ExperimentSpec
@@ -82,7 +82,9 @@ def both(
     return jax.tree.map(lambda leaf: leaf[0], states[0]), jax.tree.map(lambda leaf: leaf[0], record), reference
 
 
-@pytest.mark.parametrize("delays", DELAYS)
+@pytest.mark.parametrize(
+    "delays", [name if name == "random" else pytest.param(name, marks=pytest.mark.slow) for name in DELAYS]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_compiled_loop_equals_the_event_queue(case: str, delays: str) -> None:
     """Times, arrivals and versions are exactly the same; models are, to the rounding of float32 against float64."""
@@ -213,8 +215,18 @@ def test_a_run_without_available_clients_ends_with_an_error(monkeypatch: pytest.
     monkeypatch.setattr("fedlatest.simulation.arrivals.MAX_IDLE_ROUNDS", 100)
     jax.clear_caches()
     availability = trace([Interval(client, 0, 3) for client in range(6)], num_clients=6)
-    with pytest.raises(ConfigError, match="availability: no client is available in"):
+    with pytest.raises(ConfigError, match="availability: no update arrives after"):
         run_small(availability=availability, timing=Timing(Delays(training=20), seconds_per_round=10))
+    jax.clear_caches()
+
+
+def test_a_run_in_which_all_clients_fail_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client is available for 30 s in turns, and needs 60 s."""
+    monkeypatch.setattr("fedlatest.simulation.arrivals.MAX_IDLE_ROUNDS", 100)
+    jax.clear_caches()
+    timing = Timing(Delays(training=60), seconds_per_round=10, interruption="fail")
+    with pytest.raises(ConfigError, match="or all that start fail"):
+        run_small(availability=diurnal(np.arange(6) < 3, period=3), timing=timing)
     jax.clear_caches()
 
 

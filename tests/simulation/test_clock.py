@@ -43,7 +43,16 @@ def assert_same_arrays(left: Any, right: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"sequential"}))
+QUICK = {"fedavg", "fedlaavg", "fedlaavg_fresh", "scaffold", "fedawe"}  # the others take half a minute
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(set(ALGORITHMS) - {"sequential"})
+    ],
+)
 def test_without_delays_every_algorithm_gives_the_same_bits(name: str) -> None:
     """With zero delays and no deadline all of a cohort answer at once, so that the clock changes nothing."""
     plain, plain_record = run_engine(ALGORITHMS[name](), None)

@@ -65,10 +65,8 @@ class PrivateFedAvg(reference.FedAvg):
     def select(self, round: int) -> list[int]:
         whole, rounds = self.available, self.times or [[] for _ in range(self.num_clients)]
         self.times = rounds
-        allowed = [
-            self.plan.may_take_part(round, last_round=own[-1] if own else None, participations=len(own))
-            for own in rounds
-        ]
+        most, separation = self.plan.max_participations, self.plan.min_separation
+        allowed = [len(own) < most and (not own or round - own[-1] >= separation) for own in rounds]
         self.available = lambda number: whole(number) & np.array(allowed)
         cohort = super().select(round)
         self.available = whole

@@ -18,14 +18,18 @@ def ace(*, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm
         u_i = x_local - x        of the client that arrives, relative to the model with which it started
         x   = x + server_step (1/|A|) \sum_{i in A} u_i
 
-    A is the set of clients that have arrived at least once. The paper begins by asking all clients for a first update,
-    so that A is everyone; here the average grows as clients arrive. Clients that have arrived are replaced by available
-    ones, drawn uniformly. `fedlaavg_async` divides by N from the start and prefers clients that started long ago.
+    A is the set of clients that have arrived at least once. This differs from the paper in three ways. The paper first
+    asks all clients for an update and steps along their average, so that A is everyone; here the average grows as
+    clients arrive. In the paper all clients are at work at any time, and one that has arrived starts again at once;
+    here `cohort_size` clients are, and they are replaced by available ones, drawn uniformly. A client uploads the
+    result of its local steps; in the paper it is one stochastic gradient. `fedlaavg_async` divides by N from the start
+    and prefers clients that started long ago.
 
     Each client's latest update is remembered. An upload has the size of the model.
 
     Args:
-        server_step: eta, the server's step size.
+        server_step: eta, the server's step size. A step is taken after every arrival: for the progress per arrival of
+            synchronous rounds of K clients, use about 1 / K.
         weighting: How a client's share of the samples is used; "loss" or "none".
 
     >>> ace().buffer

@@ -11,12 +11,14 @@ from fedlatest.algorithms.weighting import Weighting
 def aced(*, max_age: int = 100, server_step: float = 1.0, weighting: Weighting = "loss") -> Algorithm:
     r"""After every arrival the server steps along the average of the clients' latest updates that are not too old.
 
-        A = {i : t - t_i <= max_age}
+        A = {i that have arrived : t - t_i <= max_age}
         x = x + server_step (1/|A|) \sum_{i in A} u_i
 
-    t is the number of server steps so far, and t_i that at which client i started the training of its latest update.
-    An update that is too old is forgotten: the client counts again once it arrives with a new one. If nobody is left in
-    A, the model stays as it is.
+    t is the number of server steps before this one, and t_i that at which client i started the training of its latest
+    update. An update that is too old, also one that arrives now, is forgotten: the client counts again once it arrives
+    with a new one. If nobody is left in A, the model stays as it is. The differences from the paper are those of `ace`.
+
+    Each client's latest update is remembered. An upload has the size of the model.
 
     Args:
         max_age: tau_algo, the largest age of an update in server steps.

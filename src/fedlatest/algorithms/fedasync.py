@@ -28,8 +28,9 @@ def fedasync(*, mixing: float = 0.6, staleness_power: float = 0.5, weighting: We
         alpha = mixing (1 + tau)^{-a}
         x     = (1 - alpha) x + alpha x_local
 
-    tau is the number of server steps between the start of the client and its arrival. Clients that have arrived are
-    replaced by available ones, drawn uniformly. The paper's local regularisation is left out.
+    tau is the number of server steps between the start of the client and its arrival, 0 if there was none. This is the
+    paper's polynomial discount; a = 0 is its constant one. The paper's hinge discount and its local regularisation are
+    left out. Clients that have arrived are replaced by available ones, drawn uniformly.
 
     Clients keep nothing. An upload has the size of the model.
 

@@ -19,14 +19,15 @@ def fedlaavg_async(*, buffer: int = 1, server_step: float = 1.0, weighting: Weig
         x   = x + server_step (1/N) \sum_i u_i
 
     The available clients that started longest ago are started first, as FedLaAvg selects those absent longest. If all
-    clients take equally long and B of them are at work, this is FedLaAvg.
+    clients take equally long, B of them are at work and at least B are always available, this is FedLaAvg. The variant
+    is not in the paper.
 
     Each client's latest update is remembered. An upload has the size of the model.
 
     Args:
         buffer: B, the number of arrivals per server step.
-        server_step: The server's step size. A step is taken B / K as often as in FedLaAvg with K clients per round, so
-            the same progress per arrival takes a `server_step` of about B / K.
+        server_step: The server's step size. Per arrival, steps are taken K / B times as often as in FedLaAvg with K
+            clients per round, so the same progress per arrival takes a `server_step` of about B / K.
         weighting: How a client's share of the samples is used; see `fedlaavg`.
 
     >>> fedlaavg_async().buffer

@@ -128,8 +128,9 @@ class Delays:
         keys = jnp.asarray(clients if ids is None else ids)
         found = []
         for number, duration in enumerate(self._durations):
-            chance = uniform(seed, Purpose.DELAY, keys, event, number) + jnp.float32(2**-25)  # never 0
-            found.append(duration.draw(chance, clients, work))
+            chance = uniform(seed, Purpose.DELAY, keys, event, number) + jnp.float32(2**-25)
+            inside = jnp.minimum(chance, jnp.float32(1 - 2**-24))  # neither 0 nor 1, where draws may be infinite
+            found.append(duration.draw(inside, clients, work))
         return Stages(*found)
 
     def milliseconds(

@@ -441,6 +441,7 @@ class RoundLoop:
             train_loss=outcome.metrics.get("train_loss"),
             seconds=_milliseconds(seconds),
             own_seconds=_milliseconds(outcome.own_seconds),
+            releases=self.ledger.releases,
         )
 
     def _log_new_epoch(self, before: int, round: int, why: str) -> None:

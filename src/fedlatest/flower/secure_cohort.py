@@ -30,6 +30,7 @@ class SecureCohort:
     def __init__(self, loop: "RoundLoop") -> None:
         self._loop = loop
         self._failures: Counter[str] = Counter()  # of decryptors, since the server started
+        self._reported = -1  # the last round in which a session that could not be opened was reported
 
     def count_failure(self, client: str) -> None:
         """Record that a client did not answer as a decryptor; others are preferred from now on."""
@@ -81,7 +82,9 @@ class SecureCohort:
         try:
             instructions = self._secure.open(selected, decryptors=decryptors, leaving=sorted(leaving))
         except ProtocolError as error:  # such as too few clients with keys
-            loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
+            if self._reported != loop.ledger.round:
+                self._reported = loop.ledger.round
+                loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
             return
         loop.send("train", instructions, model)
         loop.outcome.asked += instructions

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedlatest.algorithms import Algorithm, fedlaavg
-from fedlatest.errors import ConfigError, LedgerError
+from fedlatest.errors import BudgetError, ConfigError, LedgerError
 from fedlatest.flower.job_record import JobRecord
 from fedlatest.flower.message_records import from_record, to_record
 from fedlatest.flower.outstanding_messages import OutstandingMessages
@@ -88,12 +88,15 @@ class FedLaAvg(Strategy):
             if value < minimum[name]:
                 raise ConfigError(f"{name}={value}: must be at least {minimum[name]}")
         settings = _secure_settings(secure, cohort_size)
-        shared = share_metrics if settings is None else settings.share_metrics
-        if (privacy is not None or settings is not None) and evaluate_nodes_every and not shared:
-            option = "share_metrics=True" if settings is None else "secure=SecureAggregation(share_metrics=True)"
+        required = {
+            "share_metrics=True": privacy is not None and not share_metrics,
+            "secure=SecureAggregation(share_metrics=True)": settings is not None and not settings.share_metrics,
+        }
+        missing = " and ".join(option for option, is_missing in required.items() if is_missing)
+        if evaluate_nodes_every and missing:
             raise ConfigError(
                 f"evaluate_nodes_every={evaluate_nodes_every}: an evaluation on the clients sends their metrics to the "
-                f"server, which are not private; allow it with {option}, or set 0 and evaluate at the server"
+                f"server, which are not private; allow it with {missing}, or set 0 and evaluate at the server"
             )
         self.algorithm = algorithm or fedlaavg(weighting="update" if privacy is None else "none", empty_round="hold")
         self.config = job_config(
@@ -212,8 +215,12 @@ class FedLaAvg(Strategy):
             evaluation.after_round(None)
         if loop.ledger.round < num_rounds:
             loop.wait_for_clients(self.min_clients, timeout=10 * loop.timeouts.deadline)
-        while loop.ledger.round < num_rounds:
-            evaluation.after_round(loop.run_round())
+        try:
+            while loop.ledger.round < num_rounds:
+                evaluation.after_round(loop.run_round())
+        except BudgetError:
+            run.finish(loop.model)  # no further round is possible: the model is final
+            raise
         run.finish(loop.model)
 
     # Flower's own round loop, and strategies that wrap another one (such as those for differential privacy), expect

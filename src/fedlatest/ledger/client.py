@@ -235,13 +235,16 @@ def _handle_ticket(
 
 
 def _train(train: Callable[[], LocalUpdate], instruction: Instruction) -> LocalUpdate:
-    """Train and check the result. In a secure job, the server is not told why training failed: it may show data."""
+    """Train and check the result.
+
+    In a secure or private job, the server is not told why training failed: the text may show data.
+    """
     try:
         return _checked(train(), instruction.settings["size"])
     except DeclinedError:
         raise
     except Exception as error:  # also one of the user's code: Flower would send its text to the server
-        if not _is_secure(instruction):
+        if not _is_secure(instruction) and instruction.settings.get("privacy") is None:
             raise
         log.warning("fedlatest: training failed: %s", error)
         raise ProtocolError(f"training failed ({type(error).__name__}); the client's log has the reason") from None

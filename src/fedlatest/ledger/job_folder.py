@@ -192,9 +192,10 @@ def _job_of(ledger: Path) -> str | None:
 
 def _num_releases(ledger: Path) -> int:
     """Return how many rounds of a job were released, according to its ledger and its event log."""
-    recorded = sum(event["event"] == "merged" for event in read_events(ledger.parent / EVENTS))
+    merged = [event for event in read_events(ledger.parent / EVENTS) if event["event"] == "merged"]
+    recorded = max([len(merged), *(event.get("releases", 0) for event in merged)])
     if _job_of(ledger) is None:
-        return recorded
+        return recorded + 1 if merged else 0  # a round may have been committed but not written to the event log
     database = Database.open_for_reading(ledger)
     try:
         [(releases,)] = database.rows("SELECT releases FROM state")

@@ -144,7 +144,7 @@ class SecureRounds:
             why = "too few decryptors answered" if session.requested else "too few clients uploaded"
             return self._failed(why, session.culprits())
         try:
-            sums = session.unmask()
+            sums = session.unmask(max_weight=self._ledger.limits.max_weight)
         except ProtocolError as error:
             return self._failed(str(error), clients_at_fault(error))
         self._weight_change += sums.weight_change

@@ -101,18 +101,20 @@ class SecureSession:
         """Return the clients whose own fault it is that the sum cannot be unmasked."""
         return self._collector.culprits()
 
-    def unmask(self) -> SecureSums:
+    def unmask(self, *, max_weight: float) -> SecureSums:
         """Return the sums.
+
+        Args:
+            max_weight: the largest mean weight of the clients that trained; single weights are not known.
 
         Raises:
             UnmaskingError: a client shared other seeds than it committed to.
             ProtocolError: the sums are not possible.
         """
-        max_weight = 2 * weight_units(MAX_WEIGHT)
-        total = self._collector.unmask(limits=[(self._size, MAX_UPLOAD), (NUM_EXTRA, max_weight)])
+        total = self._collector.unmask(limits=[(self._size, MAX_UPLOAD), (NUM_EXTRA, weight_units(MAX_WEIGHT))])
         weight_change, trained = int(total[self._size]), int(total[self._size + 1])
         num_trained = sum(reply.trained for reply in self.replies.values())
-        if not num_trained <= trained <= num_trained * max_weight:
+        if not num_trained <= trained <= num_trained * weight_units(max_weight):
             raise ProtocolError(f"the weight of {num_trained} clients cannot be {trained * WEIGHT_UNIT:g}")
         return SecureSums(total[: self._size], weight_change, trained * WEIGHT_UNIT, self.replies)
 

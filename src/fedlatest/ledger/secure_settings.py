@@ -37,6 +37,10 @@ class SecureAggregation:
     share_metrics: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("min_cohort", "num_decryptors"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"{name}={value!r}: must be an integer")
         if self.min_cohort < 2:
             raise ConfigError(f"min_cohort={self.min_cohort}: must be at least 2: the sum of one upload is the upload")
         if self.num_decryptors < MIN_DECRYPTORS:

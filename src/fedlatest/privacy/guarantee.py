@@ -67,7 +67,7 @@ class Privacy:
             raise ConfigError(f"clip_norm={self.clip_norm}: must be a finite number above 0")
         for name in ("rounds", "min_separation", "max_participations"):
             value = getattr(self, name)
-            if value is not None and (value != int(value) or value < 1):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name}={value}: must be a whole number, 1 or larger")
         if self.mechanism not in ("auto", "independent", "correlated", "total"):
             raise ConfigError(f"mechanism={self.mechanism!r}: choose 'auto', 'independent', 'correlated' or 'total'")

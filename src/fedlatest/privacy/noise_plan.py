@@ -89,18 +89,6 @@ class NoisePlan:
         """
         return self._combine(self.total_coefficients, round, normals)
 
-    def may_take_part(self, round: int, *, last_round: int | None, participations: int) -> bool:
-        """Return whether a client may take part in a round without exceeding its limits.
-
-        Args:
-            round: The round, from 0.
-            last_round: The last round in which it took part; None if it never did.
-            participations: The number of rounds in which it has taken part.
-        """
-        if not 0 <= round < self.rounds or participations >= self.max_participations:
-            return False
-        return last_round is None or round - last_round >= self.min_separation
-
     def epsilon_after(self, rounds: int) -> float:
         """Return an upper bound on the epsilon spent in the first rounds: that of the next entry of `spent`.
 

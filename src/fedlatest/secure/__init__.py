@@ -1,4 +1,4 @@
-"""Secure aggregation: the server learns the sum of the uploads of a cohort, and nothing else about one client.
+"""Secure aggregation: the server learns the sum of the uploads of a cohort, and of one client only that it took part.
 
 The protocol, for one cohort (a *session*):
 
@@ -17,8 +17,8 @@ It follows Bonawitz et al. (2017) in the two kinds of masks, Bell et al. (2020) 
 (2023, "Flamingo") in the decryptors and in clients that send one message. docs/privacy.md says what differs, against
 whom this protects, and what it costs.
 
-All cryptographic primitives come from the library `cryptography`. The package imports nothing else of fedlatest: the
-ledger decides when a sum counts.
+All cryptographic primitives come from the library `cryptography`. The package imports nothing of fedlatest but its
+errors: the ledger decides when a sum counts.
 """
 
 from fedlatest.secure.decryptor import UnmaskRequest, answer_request

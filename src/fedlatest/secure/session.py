@@ -273,6 +273,13 @@ def read_int(value: Any) -> int:
     return value
 
 
+def read_list(value: Any) -> list[Any]:
+    """Return a value that is a JSON array; raise TypeError otherwise."""
+    if type(value) is not list:
+        raise TypeError
+    return value
+
+
 def read_text(value: Any) -> str:
     """Return a value that is a JSON string; raise TypeError otherwise, or ValueError if it has unpaired surrogates."""
     if type(value) is not str:

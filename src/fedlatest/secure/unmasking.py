@@ -12,7 +12,7 @@ from fedlatest.secure.agreement import SealedAnswer, open_answer
 from fedlatest.secure.decryptor import UnmaskRequest, revealed_positions
 from fedlatest.secure.masking import sign_of
 from fedlatest.secure.primitives import COMMITMENT_BYTES, MASK_DTYPE, MaskedNumbers, add_masks, commit, sealed_length
-from fedlatest.secure.session import Session, decode_bytes, read_object
+from fedlatest.secure.session import Session, decode_bytes, read_list, read_object
 from fedlatest.secure.shamir import SHARE_BYTES
 
 
@@ -156,8 +156,8 @@ class Collector:
     def culprits(self) -> list[str]:
         """Return clients whose own fault it is that the sum cannot be unmasked.
 
-        So many decryptors have no valid share of such a client that not all of them can be lying: honest ones are in
-        the majority of two thirds.
+        So many decryptors have no valid share of such a client that not all of them are lying, while fewer than a third
+        of the decryptors lie.
         """
         tolerated = len(self.session.decryptors) - self.session.threshold
         found = [position for position, by in self._complaints.items() if len(by) > tolerated]
@@ -235,11 +235,9 @@ class Collector:
         fields: Mapping[str, object] = read_object(payload)
         num_seeds, num_decryptors = 1 + len(self.session.neighbours(position)), len(self.session.decryptors)
         try:
-            listed = fields["sealed"]
-            assert isinstance(listed, list)
-            sealed = tuple(map(decode_bytes, listed))
+            sealed = tuple(map(decode_bytes, read_list(fields["sealed"])))
             seeds, shares = decode_bytes(fields["seeds"]), decode_bytes(fields["shares"])
-        except (KeyError, TypeError, ValueError, AssertionError):
+        except (KeyError, TypeError, ValueError):
             raise ProtocolError("the shares of the upload are not valid") from None
         lengths = (*map(len, sealed), len(seeds), len(shares))
         unit = COMMITMENT_BYTES * num_seeds

@@ -46,7 +46,8 @@ from fedlatest.simulation.program import (
 )
 from fedlatest.simulation.row_storage import RowTypes
 
-MAX_IDLE_ROUNDS = 10**6  # rounds of the availability model without any client, after which a run fails
+MAX_IDLE_ROUNDS = 10**6  # times that the clients at work change without one that will arrive, after which a run fails
+MAX_NOW = 2**30  # seconds; time does not pass beyond it, so that 32 bits are enough
 
 
 class _Step(NamedTuple):
@@ -84,7 +85,9 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
     )
 
     def receive(number: jax.Array, step: _Step) -> _Step:
-        now, flight = _wait(program, data, trial, state, step.now, step.flight)
+        # After a failure, or if nobody arrived before, nobody arrives any more.
+        waits = (state.failure == 0) & ((number == 0) | step.arrivals.mask[number - 1])
+        now, flight = _wait(program, data, trial, state, step.now, step.flight, waits)
         return _receive(program, data, trial, state, types, number, step._replace(now=now, flight=flight))
 
     step = lax.fori_loop(0, size, receive, begin)
@@ -118,15 +121,15 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
 
 
 def _wait(
-    program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight
+    program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight, waits: jax.Array
 ) -> tuple[Now, Flight]:
-    """Let time pass until a client arrives; clients start in the meantime."""
+    """Let time pass until a client arrives, if `waits` is true; clients start in the meantime."""
     assert trial.clock is not None
     clock, start = trial.clock, partial(_start, program, data, trial, state)
 
     def goes_on(carry: tuple[Now, Flight, jax.Array]) -> jax.Array:
-        _, flight, idle = carry
-        return ~jnp.any(_arrives(flight)) & (idle < MAX_IDLE_ROUNDS)
+        now, flight, idle = carry
+        return waits & ~jnp.any(_arrives(flight)) & (idle < MAX_IDLE_ROUNDS) & (now.seconds < MAX_NOW)
 
     def pass_time(carry: tuple[Now, Flight, jax.Array]) -> tuple[Now, Flight, jax.Array]:
         now, flight, idle = carry
@@ -136,7 +139,8 @@ def _wait(
         change = jnp.where(jnp.all(flight.is_busy), NO_LIMIT, until_next_round(clock, now))
         elapsed = jnp.minimum(next_event, change)
         moved = flight._replace(left=jnp.where(flight.is_busy, flight.left - elapsed, 0))
-        return later(now, elapsed), moved, jnp.where(jnp.any(flight.is_busy), 0, idle + 1)
+        will_arrive = flight.is_busy & ~flight.fails
+        return later(now, elapsed), moved, jnp.where(jnp.any(will_arrive), 0, idle + 1)
 
     now, flight, _ = lax.while_loop(goes_on, pass_time, (now, flight, jnp.int32(0)))
     return now, flight

@@ -20,7 +20,6 @@ from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 from fedlatest.identity import ByValue
 from fedlatest.runs.array_files import ArrayFile
 from fedlatest.simulation import rounds
-from fedlatest.simulation.arrivals import MAX_IDLE_ROUNDS
 from fedlatest.simulation.checkpoints import named_parts, restore_states
 from fedlatest.simulation.compilation_cache import enable_compilation_cache
 from fedlatest.simulation.compile_ahead import Compilation
@@ -218,8 +217,9 @@ class Engine:
             )
         if failure == NOBODY_AVAILABLE:
             return ConfigError(
-                f"availability: no client is available in {MAX_IDLE_ROUNDS} rounds of the availability model after "
-                f"{round} server steps (seed {seed}); use fewer rounds or an availability model that repeats"
+                f"availability: no update arrives after {round} server steps (seed {seed}): no client is available any "
+                "more, or all that start fail; use fewer rounds, an availability model that repeats, shorter delays or "
+                "interruption='pause'"
             )
         if failure == MODEL_NOT_FINITE:
             return DivergedError(
