@@ -182,11 +182,15 @@ def test_new_epoch_and_goodbye_do_not_reset_the_releases(tmp_path: Path) -> None
             {"evaluate_nodes_every": 2},
             "evaluate_nodes_every=2: .* sends their metrics to the server, which are not private",
         ),
+        (
+            {"evaluate_nodes_every": 2, "secure": SecureAggregation(share_metrics=True), "cohort_size": 3},
+            "allow it with share_metrics=True, or set 0",
+        ),
     ],
 )
 def test_settings_that_break_the_guarantee_are_refused(tmp_path: Path, options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        FedLaAvg(job=tmp_path, cohort_size=1, privacy=guarantee(), **options)
+        FedLaAvg(job=tmp_path, **{"cohort_size": 1, "privacy": guarantee(), **options})
 
 
 def test_with_secure_aggregation(tmp_path: Path) -> None:

@@ -166,8 +166,8 @@ def _sentences(methods: list["MethodNoise"], clip_source: str) -> list[str]:
         "the last model, divided by the distance that the model moves if all updates have the same direction. Real "
         "updates partly cancel, so that the real share is larger.",
         f"{best.title} has the least noise in the last model, a share of {best.share:.2g}.",
-        "The share hardly depends on the number of rounds: choose as many as training needs, before it starts. It is "
-        "proportional to 1 / epsilon, about, and for FedLaAvg to 1 / N.",
+        "For FedLaAvg and FedAvg the share hardly depends on the number of rounds: choose as many as training needs, "
+        "before it starts. It is about proportional to 1 / epsilon, and for FedLaAvg to 1 / N.",
     ]
     if best.verdict == "large":
         sentences.append("No method is likely to learn with this noise; use more clients or a larger epsilon.")
