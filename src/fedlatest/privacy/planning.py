@@ -17,17 +17,17 @@ NUM_CHECKPOINTS = 24  # of the epsilon spent, spread over the rounds
 def plan_noise(privacy: Privacy, uploads: Uploads) -> NoisePlan:
     r"""Return the least noise that gives a guarantee.
 
-    The released sums are a linear function of Y = C G + s Z, where G [rounds, d] holds the rounds' sums, Z independent
-    standard normal numbers, and C is lower triangular: the noise of the sums is s C^{-1} Z. Y is one Gaussian mechanism
-    whose sensitivity is the largest norm of C G over what one client can contribute, and what follows from it is
-    post-processing. This also holds if later updates depend on earlier models (Denisov et al. 2022). C is a Toeplitz
-    matrix with the first column 1, c, c^2, ..., so that C^{-1} has the coefficients (1, -c):
+    The released sums are a linear function of Y = A G + s Z, where G [rounds, d] holds the rounds' sums, Z independent
+    standard normal numbers, and A is lower triangular: the noise of the sums is s A^{-1} Z. Y is one Gaussian mechanism
+    whose sensitivity is the largest norm of A G over what one client can contribute, and what follows from it is
+    post-processing. This also holds if later updates depend on earlier models (Denisov et al. 2022). A is a Toeplitz
+    matrix with the first column 1, c, c^2, ..., so that A^{-1} has the coefficients (1, -c):
 
     - "independent", c = 0: a client contributes to at most k sums, the sensitivity is \sqrt{k}.
-    - "correlated", 0 <= c < 1: as C is not negative and its first column does not increase, the worst client takes part
+    - "correlated", 0 <= c < 1: as A is not negative and its first column does not increase, the worst client takes part
       k times, exactly `min_separation` rounds apart (jax-privacy computes the norm). c minimises the mean squared error
       of the prefix sums of G, which are what the model adds up.
-    - "total", c = 1: C G is the totals of the remembered updates after each round. A client's share in each of them is
+    - "total", c = 1: A G is the totals of the remembered updates after each round. A client's share in each of them is
       its remembered update, of norm 1 at most: the sensitivity is \sqrt{rounds}, whatever its participation. The model
       adds the totals up. For a client that is in every one of them, no other c has a smaller error (docs/privacy.md).
 
