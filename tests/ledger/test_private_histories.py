@@ -39,25 +39,26 @@ def test_no_client_takes_part_too_often_or_too_soon(job: dict[str, Any], actions
 
 def test_no_client_takes_part_too_often_or_too_soon_in_uniform_histories() -> None:
     """The histories must contain refusals by the ledger and by the clients, late replies, epochs and restores."""
-    statistics = _uniform_histories(150)
+    statistics = _uniform_histories(range(150))
     for event in ("upload refused: too many or too close", "declined: own count", "new epoch", "late reply accepted"):
         assert statistics[event] > 0, event
     assert sum(count for event, count in statistics.items() if event.startswith("ledger restored")) > 0
 
 
 @pytest.mark.slow
-def test_ten_thousand_private_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    statistics = _uniform_histories(10_000)
+@pytest.mark.parametrize("part", range(4))
+def test_ten_thousand_private_histories(part: int, capsys: pytest.CaptureFixture[str]) -> None:
+    statistics = _uniform_histories(range(2_500 * part, 2_500 * (part + 1)))
     with capsys.disabled():
         print()
         for event, count in sorted(statistics.items()):
             print(f"{count:9d}  {event}")
 
 
-def _uniform_histories(num: int) -> Counter[str]:
+def _uniform_histories(seeds: range) -> Counter[str]:
     """Run histories with uniformly drawn actions and return how often each event happened."""
     statistics: Counter[str] = Counter()
-    for seed in range(num):
+    for seed in seeds:
         draw = random.Random(seed)
         names = _names(draw.sample(sorted(FAULTS), draw.randint(1, 3)))
         actions = [(draw.choice(names), draw.randint(0, 63), draw.randint(0, 63)) for _ in range(draw.randint(20, 40))]
@@ -75,5 +76,5 @@ def _uniform_histories(num: int) -> Counter[str]:
             error.add_note(f"seed {seed}: {job}, {actions}")
             raise
         statistics.update(history.statistics)
-    statistics["histories"] = num
+    statistics["histories"] = len(seeds)
     return statistics
