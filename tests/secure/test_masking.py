@@ -18,7 +18,7 @@ def test_sum_of_every_subset(included: tuple[int, ...]) -> None:
     names = [f"c{number}" for number in included]
     cohort.collect(names)
     assert cohort.unmask().tolist() == cohort.total(names).tolist()
-    assert sorted(cohort.collector.clients) == names
+    assert sorted(cohort.session.roster[position].id for position in cohort.collector.included) == names
 
 
 def test_sum_in_a_sparse_ring() -> None:

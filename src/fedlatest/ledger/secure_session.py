@@ -52,11 +52,6 @@ class SecureSession:
         """The smallest number of uploads that is unmasked."""
         return self._collector.session.min_cohort
 
-    @property
-    def decryptors(self) -> list[str]:
-        """The ids of the decryptors."""
-        return [decryptor.id for decryptor in self._collector.session.decryptors]
-
     def payload_of(self, client: str) -> bytes:
         """Return what a client of the cohort is told about the session."""
         return self._collector.session.view_of(client).encode()

@@ -64,11 +64,6 @@ class Collector:
         """The positions of the clients whose uploads are in the sum."""
         return tuple(sorted(self._sealed))
 
-    @property
-    def clients(self) -> list[str]:
-        """The ids of the clients whose uploads are in the sum."""
-        return [self.session.roster[position].id for position in self.included]
-
     def add(self, client: str, numbers: MaskedNumbers, payload: bytes) -> None:
         """Add a masked upload.
 
