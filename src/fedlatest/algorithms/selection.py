@@ -22,6 +22,8 @@ def oldest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
     staleness = jnp.where(available, facts.round - facts.last_round, 0)  # >= 1 when available
     if _counts():
         return _count_highest(staleness, _hashed(facts, facts.last_round), facts.cohort_size)
+    if facts.cohort_size == 1:
+        return _first_highest(jnp.where(staleness == jnp.max(staleness), _hashed(facts, facts.last_round), 0), available)
     # The first pass finds the K-th lowest R_i; the second takes all clients below it and draws among the equal ones.
     staleness = staleness.astype(jnp.float32)
     threshold = jnp.min(lax.top_k(staleness, facts.cohort_size)[0])  # not [-1]: XLA would then sort all N
@@ -73,6 +75,8 @@ def uniform(available: jax.Array, facts: RoundFacts) -> Cohort:
     draw = _hashed(facts, facts.round)
     if _counts():
         return _count_highest(available.astype(jnp.int32), draw, facts.cohort_size)
+    if facts.cohort_size == 1:
+        return _first_highest(draw, available)
     return _highest(jnp.where(available, _as_float(draw), -1.0), facts.cohort_size)
 
 
@@ -89,6 +93,14 @@ def _as_float(hashed: jax.Array) -> jax.Array:
 def _highest(rank: jax.Array, cohort_size: int) -> Cohort:
     highest, clients = lax.top_k(rank, cohort_size)
     return Cohort(clients, highest >= 0)
+
+
+def _first_highest(draw: jax.Array, available: jax.Array) -> Cohort:
+    """Return the first of the available clients with the highest draw; faster than `top_k` for one client."""
+    rank = jnp.where(available, draw.astype(jnp.int32), -1)
+    highest = jnp.max(rank)
+    client = jnp.min(jnp.where(rank == highest, jnp.arange(rank.shape[0], dtype=jnp.int32), rank.shape[0]))
+    return Cohort(client[None], highest[None] >= 0)
 
 
 def _counts() -> bool:

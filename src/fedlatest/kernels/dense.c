@@ -12,6 +12,7 @@
 #include "kernel.h"
 
 #define LANES MAX_LANES
+#define CACHE_LINE 64
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
 #define PADDED(size) (((size) + LANES - 1) / LANES * LANES) /* rows are padded with zeros to whole SIMD vectors */
 
@@ -127,6 +128,14 @@ static inline void read_batch(float (*restrict x)[PADDED(INPUTS)], const Feature
   }
 }
 
+/* Loads the samples of a batch into the cache, while another batch is being computed. */
+static inline void prefetch_batch(const Feature *features, int64_t num_samples, const int32_t *rows) {
+  for (int s = 0; s < BATCH; s++) {
+    const char *sample = (const char *)(features + within(rows[s], num_samples) * INPUTS);
+    for (size_t at = 0; at < INPUTS * sizeof(Feature); at += CACHE_LINE) __builtin_prefetch(sample + at);
+  }
+}
+
 /* The gradient with respect to the inputs of the rectified linear units, multiplied as dz is. */
 static inline void backward_hidden(Scratch *restrict scratch) {
   for (int s = 0; s < BATCH; s++) {
@@ -203,11 +212,13 @@ static void train_client(const void *context, int64_t number, void *memory) {
   const Client client = read_client(frame, number);
   Scratch *scratch = memory;
   Layer layers[2], *last = &layers[LAYERS - 1];
+  if (client.steps.count > 0) prefetch_batch(client.features, client.num_samples, client.steps.rows);
   load_model(scratch, layers, client.start);
   const float *last_inputs = HIDDEN ? scratch->hidden[0] : scratch->x[0];
   for (int64_t step = 0; step < client.steps.count; step++) {
     const int32_t *batch = client.steps.rows + step * BATCH;
     read_batch(scratch->x, client.features, client.num_samples, batch);
+    if (step + 1 < client.steps.count) prefetch_batch(client.features, client.num_samples, batch + BATCH);
     forward_batch(scratch, layers);
     for (int s = 0; s < BATCH; s++)
       cross_entropy_gradient(scratch->dz[s], client.labels[within(batch[s], client.num_samples)],

@@ -4,11 +4,12 @@ M clients are at work, each in a slot of `Flight`. A server step takes `Algorith
 and ends with the merge. Between arrivals, time passes:
 
     1. clients that failed leave their slots
-    2. free slots are filled with available clients, which train with the current model; their uploads wait in the slots
+    2. free slots are filled with available clients, one by one
     3. time moves on to the next arrival or, while slots are free, to the next change of availability
 
 All arrivals of a moment are processed before clients start at that moment. Among them, clients that started earlier
-come first, then lower slots. A client trains when it starts, because it sees the model of that time and nothing later.
+come first, then lower slots. Clients train before the next arrival is processed, because they see the model of the time
+at which they started and nothing later; their uploads wait in the slots.
 
 Axes: [N] clients, [M] slots, [B] the arrivals of a step.
 """
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedlatest.algorithms.base import NEVER, ClientState, Cohort, Contribution, Parts, RoundFacts, Sums
+from fedlatest.errors import ConfigError
 from fedlatest.simulation.client_rows import accumulate, read_rows, replace_rows
 from fedlatest.simulation.clock import (
     NO_LIMIT,
@@ -34,8 +36,10 @@ from fedlatest.simulation.device_data import DeviceData
 from fedlatest.simulation.flight import Flight
 from fedlatest.simulation.local_training import all_finite, batch_rows, client_facts, train_locally
 from fedlatest.simulation.program import (
+    INVALID_COHORT,
     NOBODY_AVAILABLE,
     NOT_FINITE,
+    TRIALS,
     Program,
     Record,
     State,
@@ -62,6 +66,7 @@ class _Step(NamedTuple):
     discount: jax.Array
     arrivals: Cohort  # [B]
     bad_client: jax.Array  # id of the first client whose upload is not finite, or NEVER
+    is_valid: jax.Array  # whether `select` has returned only available clients
 
 
 def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> tuple[State, Record]:
@@ -82,13 +87,15 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
         discount=jnp.float32(0),
         arrivals=Cohort(jnp.zeros(size, jnp.int32), jnp.zeros(size, bool)),
         bad_client=jnp.int32(NEVER),
+        is_valid=jnp.bool_(True),
     )
 
     def receive(number: jax.Array, step: _Step) -> _Step:
         # After a failure, or if nobody arrived before, nobody arrives any more.
         waits = (state.failure == 0) & ((number == 0) | step.arrivals.mask[number - 1])
-        now, flight = _wait(program, data, trial, state, step.now, step.flight, waits)
-        return _receive(program, data, trial, state, types, number, step._replace(now=now, flight=flight))
+        step, started = _wait(program, data, trial, state, step, waits)
+        flight = _train_started(program, data, trial, state, step.flight, started)
+        return _receive(program, data, trial, state, types, number, step._replace(flight=flight))
 
     step = lax.fori_loop(0, size, receive, begin)
     clients, delta, last_round = step.clients, step.delta, step.last_round
@@ -102,7 +109,10 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
     available = trial.availability.available(when, trial.seed)
     facts = round_facts(program, data, trial, state)._replace(available=available, cohort=arrivals)
     server = algorithm.merge(state.server, sums, facts._replace(last_round=last_round))
-    fails = (state.failure == 0) & ((step.bad_client != NEVER) | (num < size))
+    failure = jnp.where(step.bad_client != NEVER, NOT_FINITE, 0)
+    failure = jnp.where(num < size, NOBODY_AVAILABLE, failure)
+    failure = jnp.where(step.is_valid, failure, INVALID_COHORT)
+    fails = (state.failure == 0) & (failure != 0)
     staleness = round - last_round
     after = state._replace(
         round=round + 1,
@@ -110,7 +120,7 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
         clients=clients,
         total=total,
         last_round=last_round,
-        failure=jnp.where(fails, jnp.where(num < size, NOBODY_AVAILABLE, NOT_FINITE), state.failure),
+        failure=jnp.where(fails, failure, state.failure),
         failed_round=jnp.where(fails, round, state.failed_round),
         failed_client=jnp.where(fails, step.bad_client, state.failed_client),
         now=step.now,
@@ -120,30 +130,86 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
     return after, Record(jnp.sum(available), num, mean_staleness, max_staleness, arrivals, step.now)
 
 
+class _Wait(NamedTuple):
+    """What changes while the server waits for an arrival."""
+
+    now: Now
+    flight: Flight  # without the uploads: these are written once the server has stopped waiting
+    started: jax.Array  # [M] slots in which clients have started
+    is_filling: jax.Array  # whether another client may start at this moment
+    idle: jax.Array  # how often time has passed without a client that will arrive
+    is_valid: jax.Array  # whether `select` has returned only available clients
+
+
 def _wait(
-    program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight, waits: jax.Array
-) -> tuple[Now, Flight]:
-    """Let time pass until a client arrives, if `waits` is true; clients start in the meantime."""
+    program: Program, data: DeviceData, trial: Trial, state: State, step: _Step, waits: jax.Array
+) -> tuple[_Step, jax.Array]:
+    """Let time pass until a client arrives, if `waits` is true; also return in which slots clients started, [M]."""
+
+    def goes_on(wait: _Wait) -> jax.Array:
+        is_over = jnp.any(_arrives(wait.flight)) | (wait.idle >= MAX_IDLE_ROUNDS) | (wait.now.seconds >= MAX_NOW)
+        return waits & (wait.is_filling | ~is_over)
+
+    begin = _Wait(
+        now=step.now,
+        flight=step.flight._replace(uploads=Contribution()),
+        started=jnp.zeros_like(step.flight.is_busy),
+        is_filling=jnp.bool_(False),
+        idle=jnp.int32(0),
+        is_valid=step.is_valid,
+    )
+    wait = lax.while_loop(goes_on, partial(_pass_time, program, data, trial, state), begin)
+    flight = wait.flight._replace(uploads=step.flight.uploads)
+    return step._replace(now=wait.now, flight=flight, is_valid=wait.is_valid), wait.started
+
+
+def _pass_time(program: Program, data: DeviceData, trial: Trial, state: State, wait: _Wait) -> _Wait:
+    """Start one client if there is a free slot for it; if no other can start now, move on to the next event."""
+    assert program.clock is not None
     assert trial.clock is not None
-    clock, start = trial.clock, partial(_start, program, data, trial, state)
-
-    def goes_on(carry: tuple[Now, Flight, jax.Array]) -> jax.Array:
-        now, flight, idle = carry
-        return waits & ~jnp.any(_arrives(flight)) & (idle < MAX_IDLE_ROUNDS) & (now.seconds < MAX_NOW)
-
-    def pass_time(carry: tuple[Now, Flight, jax.Array]) -> tuple[Now, Flight, jax.Array]:
-        now, flight, idle = carry
+    now, flight = wait.now, wait.flight
+    if program.clock.interruption != "finish":
         flight = flight._replace(is_busy=flight.is_busy & ~(flight.fails & (flight.left == 0)))
-        flight = start(now, flight)
-        next_event = jnp.min(jnp.where(flight.is_busy, flight.left, NO_LIMIT))
-        change = jnp.where(jnp.all(flight.is_busy), NO_LIMIT, until_next_round(clock, now))
-        elapsed = jnp.minimum(next_event, change)
-        moved = flight._replace(left=jnp.where(flight.is_busy, flight.left - elapsed, 0))
-        will_arrive = flight.is_busy & ~flight.fails
-        return later(now, elapsed), moved, jnp.where(jnp.any(will_arrive), 0, idle + 1)
+    num_free = jnp.sum(~flight.is_busy, dtype=jnp.int32)
+    slot = jnp.argmin(flight.is_busy)  # the first that is free
+    at_work = jnp.zeros(data.ids.shape[0], bool).at[flight.clients].max(flight.is_busy)
+    when = availability_round(program.clock, trial.clock, now, state.round)
+    available = trial.availability.available(when, trial.seed) & ~at_work
+    facts = round_facts(program, data, trial, state)
+    facts = facts._replace(round=flight.dispatches, last_round=flight.last_start, cohort_size=1)
+    client, is_real = _first_client(program, state.server, available, facts)
+    starts = is_real & (num_free > 0)
+    finish = finish_times(
+        program.clock, trial.clock, trial.availability, now, seed=trial.seed, event=flight.dispatches,
+        clients=client[None], ids=data.ids[client][None], mask=starts[None],
+    )  # fmt: skip
+    can_fill = starts & (num_free > 1) & (jnp.sum(available) > 1)
 
-    now, flight, _ = lax.while_loop(goes_on, pass_time, (now, flight, jnp.int32(0)))
-    return now, flight
+    def put(values: jax.Array, new: jax.Array) -> jax.Array:
+        return values.at[slot].set(jnp.where(starts, new, values[slot]))
+
+    flight = flight._replace(
+        dispatches=flight.dispatches + (~can_fill & (num_free > 0)).astype(jnp.int32),
+        last_start=flight.last_start.at[client].max(jnp.where(starts, flight.dispatches, NEVER)),
+        clients=put(flight.clients, client),
+        is_busy=put(flight.is_busy, jnp.bool_(True)),
+        fails=put(flight.fails, finish.fails[0]),
+        left=put(flight.left, finish.milliseconds[0]),
+        dispatch=put(flight.dispatch, flight.dispatches),
+        version=put(flight.version, state.round),
+    )
+    next_event = jnp.min(jnp.where(flight.is_busy, flight.left, NO_LIMIT))
+    change = jnp.where(num_free > starts, until_next_round(trial.clock, now), NO_LIMIT)
+    elapsed = jnp.where(can_fill, 0, jnp.minimum(next_event, change))
+    flight = flight._replace(left=jnp.where(flight.is_busy, flight.left - elapsed, 0))
+    return _Wait(
+        now=later(now, elapsed),
+        flight=flight,
+        started=wait.started.at[slot].max(starts),
+        is_filling=can_fill,
+        idle=jnp.where(jnp.any(flight.is_busy & ~flight.fails), 0, wait.idle + 1),
+        is_valid=wait.is_valid & (~is_real | available[client]),
+    )
 
 
 def _arrives(flight: Flight) -> jax.Array:
@@ -151,20 +217,30 @@ def _arrives(flight: Flight) -> jax.Array:
     return flight.is_busy & ~flight.fails & (flight.left == 0)
 
 
-def _start(program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight) -> Flight:
-    """Start available clients in the free slots: draw when they will finish, and train them."""
-    plan = partial(_plan_start, program, data, trial, state, now)
-    without = flight._replace(uploads=Contribution())  # XLA would copy the uploads of all slots for the branch
-    starts, planned = lax.cond(
-        jnp.all(flight.is_busy), lambda flight: (jnp.zeros_like(flight.is_busy), flight), plan, without
-    )
-    facts, dispatch = round_facts(program, data, trial, state), flight.dispatches
-    algorithm, nth = program.algorithm, jnp.cumsum(starts)
+def _first_client(
+    program: Program, server: Any, available: jax.Array, facts: RoundFacts
+) -> tuple[jax.Array, jax.Array]:
+    """Return the client that should start first, and whether there is one."""
+    cohort = program.algorithm.select(server, available, facts)
+    if jnp.shape(cohort.clients) != (1,) or jnp.shape(cohort.mask) != (1,):
+        raise ConfigError(
+            f"algorithm {program.algorithm.name}: select returns clients of shape {jnp.shape(cohort.clients)} and a "
+            f"mask of shape {jnp.shape(cohort.mask)} for a cohort_size of 1; both must be (1,)"
+        )
+    return cohort.clients[0], cohort.mask[0]
+
+
+def _train_started(
+    program: Program, data: DeviceData, trial: Trial, state: State, flight: Flight, started: jax.Array
+) -> Flight:
+    """Train the clients that have started, one after the other; they have all received the current model."""
+    algorithm, facts = program.algorithm, round_facts(program, data, trial, state)
     broadcast, own = algorithm.broadcast(state.server), initial_client(algorithm, state.server.params)
 
-    def train(number: jax.Array, uploads: Contribution) -> Contribution:
-        slot = jnp.argmax(nth > number)
-        client = planned.clients[slot]
+    def train(_: jax.Array, carry: tuple[Contribution, jax.Array]) -> tuple[Contribution, jax.Array]:
+        uploads, left = carry
+        slot = jnp.argmax(left)
+        client, dispatch = flight.clients[slot], flight.dispatch[slot]
         rows = batch_rows(
             data, client, round=dispatch, seed=trial.seed, num_steps=program.num_steps, batch_size=program.batch_size
         )
@@ -174,57 +250,18 @@ def _start(program: Program, data: DeviceData, trial: Trial, state: State, now: 
             program.native_training, program.augmentation,
         )  # fmt: skip
         upload = algorithm.contribute(broadcast, local, own, about)
-        return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new), uploads, upload)
 
-    return planned._replace(uploads=lax.fori_loop(0, jnp.sum(starts), train, flight.uploads))
+        def put(leaf: jax.Array, new: jax.Array) -> jax.Array:
+            # Side by side with another trial that has more clients to train, this one may have none left.
+            return leaf.at[slot].set(jnp.where(left[slot], new, leaf[slot]) if program.side_by_side else new)
 
+        return jax.tree.map(put, uploads, upload), left.at[slot].set(False)
 
-def _plan_start(
-    program: Program, data: DeviceData, trial: Trial, state: State, now: Now, flight: Flight
-) -> tuple[jax.Array, Flight]:
-    """Return in which slots clients start, [M], and who they are and when they finish; nobody trains yet."""
-    assert program.clock is not None
-    assert trial.clock is not None
-    when = availability_round(program.clock, trial.clock, now, state.round)
-    at_work = jnp.zeros(data.ids.shape[0], bool).at[flight.clients].max(flight.is_busy)
-    available = trial.availability.available(when, trial.seed) & ~at_work
-    facts = round_facts(program, data, trial, state)._replace(round=flight.dispatches, last_round=flight.last_start)
-    is_free = ~flight.is_busy
-    first = partial(_first_clients, program, state.server, available, facts)
-    every = partial(first, program.cohort_size)
-    # Often one slot is free, and one client is found faster than a hundred.
-    chosen, num_chosen = lax.cond(jnp.sum(is_free) == 1, partial(first, 1), every) if program.branches else every()
-    rank = jnp.cumsum(is_free) - 1  # of each free slot among them
-    starts = is_free & (rank < num_chosen)
-    clients = jnp.where(starts, chosen[rank], flight.clients)
-    finish = finish_times(
-        program.clock, trial.clock, trial.availability, now, seed=trial.seed, event=flight.dispatches, clients=clients,
-        ids=data.ids[clients], mask=starts,
-    )  # fmt: skip
-
-    def replace(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(starts, new, old)
-
-    started = jnp.where(starts, flight.dispatches, NEVER)
-    return starts, flight._replace(
-        dispatches=flight.dispatches + 1,
-        last_start=flight.last_start.at[clients].max(started),
-        clients=clients,
-        is_busy=flight.is_busy | starts,
-        fails=replace(finish.fails, flight.fails),
-        left=replace(finish.milliseconds, flight.left),
-        dispatch=replace(flight.dispatches, flight.dispatch),
-        version=replace(state.round, flight.version),
-    )
-
-
-def _first_clients(
-    program: Program, server: Any, available: jax.Array, facts: RoundFacts, size: int
-) -> tuple[jax.Array, jax.Array]:
-    """Return the clients that should start first, [M], and how many of them there are, at most `size`."""
-    cohort = program.algorithm.select(server, available, facts._replace(cohort_size=size))
-    clients = cohort.clients[jnp.argsort(~cohort.mask, stable=True)]
-    return jnp.pad(clients, (0, program.cohort_size - clients.shape[0])), jnp.sum(cohort.mask)
+    count = jnp.sum(started, dtype=jnp.int32)
+    if program.side_by_side:  # a number that all trials share, or XLA would copy the uploads of those that are done
+        count = lax.pmax(count, TRIALS)
+    uploads, _ = lax.fori_loop(0, count, train, (flight.uploads, started))
+    return flight._replace(uploads=uploads)
 
 
 def _receive(

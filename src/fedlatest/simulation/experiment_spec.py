@@ -136,6 +136,7 @@ class ExperimentSpec:
             client_optimizer=self.client_optimizer,
             native_training=native,
             branches=jax.default_backend() == "cpu",
+            side_by_side=num_trials > 1,
             storage=self._storage(rows or "all" if self.client_rows == "auto" else self.client_rows),
             num_devices=num_devices,
             noise_window=0 if self.noise_plan is None else len(self.noise_plan.coefficients),

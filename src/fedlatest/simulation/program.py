@@ -36,6 +36,7 @@ from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharding import clients_per_device
 
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
+TRIALS = "trials"  # name of the axis of trials that run side by side
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE, NOBODY_AVAILABLE = 1, 2, 3, 4  # values of State.failure; 0 is none
 
 
@@ -58,6 +59,8 @@ class Program:
     branches: bool = True
     """Branch on computed values: do not train chunks after the last client of the cohort, and search the client that
     is not finite only if there is one. Branches are cheap on a CPU and costly on an accelerator."""
+    side_by_side: bool = False
+    """Whether several trials run in one program, under the name `TRIALS` of their axis."""
     storage: RowStorage = ALL_ROWS
     """How the states of the clients are stored."""
     num_devices: int = 1
@@ -74,7 +77,7 @@ class Program:
         code = replace(self.algorithm, name="", title="", paper="", settings={}, numbers=names)
         sizes = (
             self.cohort_size, self.num_steps, self.batch_size, self.clients_at_once, self.branches, self.num_devices,
-            self.noise_window, self.clock,
+            self.noise_window, self.clock, self.side_by_side,
         )  # fmt: skip
         functions = (self.loss, self.schedule, self.augmentation, self.client_optimizer, self.native_training)
         return ByValue((code, sizes, functions, self.storage))

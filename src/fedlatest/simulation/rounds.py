@@ -34,6 +34,7 @@ from fedlatest.simulation.program import (
     INVALID_COHORT,
     MODEL_NOT_FINITE,
     NOT_FINITE,
+    TRIALS,
     Program,
     Record,
     State,
@@ -369,7 +370,7 @@ def _for_each_trial(
     """Apply a function of (trial, tree, ...) to the trials of a batch; trees and results are [trials, ...]."""
     if size > 1:
         axes = Trial._make([0, None if shared_availability else 0, *[0] * (len(Trial._fields) - 2)])
-        return jax.vmap(function, in_axes=(axes, *[0] * len(trees)))(trials, *trees)
+        return jax.vmap(function, in_axes=(axes, *[0] * len(trees)), axis_name=TRIALS)(trials, *trees)
     # A vmap over one trial would make XLA choose matrix products for a CPU that are a third slower.
     outcome = function(trials, *jax.tree.map(lambda leaf: leaf[0], trees))
     return jax.tree.map(lambda leaf: leaf[None], outcome)
