@@ -23,7 +23,9 @@ def oldest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
     if _counts():
         return _count_highest(staleness, _hashed(facts, facts.last_round), facts.cohort_size)
     if facts.cohort_size == 1:
-        return _first_highest(jnp.where(staleness == jnp.max(staleness), _hashed(facts, facts.last_round), 0), available)
+        return _first_highest(
+            jnp.where(staleness == jnp.max(staleness), _hashed(facts, facts.last_round), 0), available
+        )
     # The first pass finds the K-th lowest R_i; the second takes all clients below it and draws among the equal ones.
     staleness = staleness.astype(jnp.float32)
     threshold = jnp.min(lax.top_k(staleness, facts.cohort_size)[0])  # not [-1]: XLA would then sort all N
