@@ -48,6 +48,7 @@ class EventQueue:
     server_step: float = 1.0
     staleness_power: float = 0.5
     mixing: float = 0.6
+    mu: float = 0.0
     max_age: int = 100
     now: int = 0
     version: int = 0
@@ -118,7 +119,8 @@ class EventQueue:
         rows = batches(federation, client, round=self.dispatches, seed=self.seed, steps=self.steps, size=self.batch)
         for batch in rows:
             features = np.asarray(federation.features, np.float64)[batch]
-            x = x - self.rate * weight * gradient(x, features, federation.labels[batch])
+            pull = self.mu * (x - self.x)  # the gradient of (mu/2) ||x - x_start||^2
+            x = x - self.rate * (weight * gradient(x, features, federation.labels[batch]) + pull)
         return x
 
     def weight(self, client: int) -> float:

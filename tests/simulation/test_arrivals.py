@@ -43,6 +43,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedbuff": ("fedbuff", {"buffer": 2}),
     "fedbuff-5": ("fedbuff", {"buffer": 5, "staleness_power": 1.0, "server_step": 0.5}),
     "fedasync": ("fedasync", {"mixing": 0.4, "staleness_power": 0.8}),
+    "fedasync-proximal": ("fedasync", {"mu": 0.8}),
     "ca2fl": ("ca2fl", {"buffer": 3, "server_step": 0.7}),
     "ace": ("ace", {"server_step": 0.3}),
     "aced": ("aced", {"server_step": 0.3, "max_age": 2}),
@@ -267,6 +268,7 @@ def test_updates_are_never_of_the_same_client_twice_at_work() -> None:
         (lambda: fedbuff(staleness_power=-1), "staleness_power=-1: must be a finite number"),
         (lambda: fedbuff(weighting="update"), "weighting='update': the mean of the buffer"),
         (lambda: fedasync(mixing=0), r"mixing=0: must be in \(0, 1\]"),
+        (lambda: fedasync(mu=-1), "mu=-1: the proximal coefficient must be a finite number"),
     ],
 )
 def test_arguments_are_checked(make: Any, message: str) -> None:
