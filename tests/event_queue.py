@@ -48,7 +48,9 @@ class EventQueue:
     server_step: float = 1.0
     staleness_power: float = 0.5
     mixing: float = 0.6
+    mu: float = 0.0
     max_age: int = 100
+    first_step: str = "arrival"
     now: int = 0
     version: int = 0
     dispatches: int = 0
@@ -118,7 +120,8 @@ class EventQueue:
         rows = batches(federation, client, round=self.dispatches, seed=self.seed, steps=self.steps, size=self.batch)
         for batch in rows:
             features = np.asarray(federation.features, np.float64)[batch]
-            x = x - self.rate * weight * gradient(x, features, federation.labels[batch])
+            pull = self.mu * (x - self.x)  # the gradient of (mu/2) ||x - x_start||^2
+            x = x - self.rate * (weight * gradient(x, features, federation.labels[batch]) + pull)
         return x
 
     def weight(self, client: int) -> float:
@@ -166,11 +169,18 @@ class Ca2fl(EventQueue):
 
 
 class Ace(EventQueue):
+    def collects(self) -> bool:
+        """Return whether the server still collects one update of everyone before its first step."""
+        return self.first_step == "everyone" and len(self.latest) < self.federation.num_clients
+
+    def order(self, clients: list[int]) -> list[int]:
+        return super().order([c for c in clients if c not in self.latest] if self.collects() else clients)
+
     def merge(self) -> None:
         for event, _ in self.waiting:
             self.latest[event.client] = event.update, event.version
         self.forget()
-        if self.latest:
+        if self.latest and not self.collects():
             average = sum((update for update, _ in self.latest.values()), np.zeros_like(self.x)) / self.divisor()
             self.x = self.x + self.server_step * average
 

@@ -66,7 +66,7 @@ def test_the_server_step_of_every_algorithm_is_a_key(name: str) -> None:
         (["algorithm=sequential", "server_step=2"], "algorithm=fedavg and "),
         (["fresh=most"], "fresh=most: choose one of average, cohort, or give a number"),
         (["server_step=fast"], "server_step=fast: expected a number"),
-        (["mu=1"], "mu: belongs to algorithm=fedprox, which this run does not use"),
+        (["mu=1"], "mu: belongs to algorithm=fedprox and algorithm=fedasync, which this run does not use"),
         (["weighting=both"], "weighting=both: choose one of loss, update, none"),
         (["availability=trace"], "trace: required by availability=trace; add --set trace=..."),
         (["availability=trace", "trace=x.csv", "wrap=maybe"], "wrap=maybe: expected true or false"),

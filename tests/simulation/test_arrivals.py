@@ -43,8 +43,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedbuff": ("fedbuff", {"buffer": 2}),
     "fedbuff-5": ("fedbuff", {"buffer": 5, "staleness_power": 1.0, "server_step": 0.5}),
     "fedasync": ("fedasync", {"mixing": 0.4, "staleness_power": 0.8}),
+    "fedasync-proximal": ("fedasync", {"mu": 0.8}),
     "ca2fl": ("ca2fl", {"buffer": 3, "server_step": 0.7}),
     "ace": ("ace", {"server_step": 0.3}),
+    "ace-everyone": ("ace", {"server_step": 0.3, "first_step": "everyone"}),
     "aced": ("aced", {"server_step": 0.3, "max_age": 2}),
     "fedlaavg_async": ("fedlaavg_async", {"server_step": 0.5}),
     "fedlaavg_async-2": ("fedlaavg_async", {"buffer": 2}),
@@ -118,13 +120,15 @@ def assert_equal(state: State, record: Record, reference: EventQueue) -> None:
     np.testing.assert_allclose(flat(state.server.params), reference.x, rtol=2e-5, atol=2e-6)
 
 
-def run_engine(algorithm: Algorithm, timing: Timing | None, cohort_size: int = 3) -> tuple[State, Record]:
+def run_engine(
+    algorithm: Algorithm, timing: Timing | None, cohort_size: int = 3, num_steps: int = STEPS
+) -> tuple[State, Record]:
     spec = ExperimentSpec(
         FEDERATION, MODEL, algorithm, always(6), cohort_size, num_local_steps=4, batch_size=3, learning_rate=0.3,
         seeds=[SEED], timing=timing,
     )  # fmt: skip
     engine = Engine([spec])
-    states, record = engine.advance(engine.start(), STEPS)
+    states, record = engine.advance(engine.start(), num_steps)
     return states[0], record
 
 
@@ -158,6 +162,36 @@ def test_aced_that_forgets_nothing_is_ace() -> None:
     states = [run_engine(algorithm, timing)[0] for algorithm in (ace(), aced(max_age=1000))]
     for one, other in zip(*(jax.tree.leaves(state.server) for state in states), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_ace_takes_its_first_step_along_the_updates_of_everyone() -> None:
+    """All six clients train on the initial model, whoever arrives first: a round of FedAvg with all clients."""
+    timing = Timing(DELAYS["random"], seconds_per_round=60)
+    first, _ = run_engine(ace(first_step="everyone"), timing, cohort_size=6, num_steps=6)
+    expected, _ = run_engine(fedavg(), None, cohort_size=6, num_steps=1)
+    np.testing.assert_allclose(flat(first.server.params), flat(expected.server.params), rtol=2e-5, atol=2e-6)
+    assert first.server.has_arrived.all()
+
+
+def test_ace_waits_for_the_last_client() -> None:
+    """Client 5 becomes available after 60 s. The others arrive once, after 10 s, and do not start again."""
+    availability = trace([Interval(client, 6 if client == 5 else 0, 100) for client in range(6)], num_clients=6)
+    timing = Timing(Delays(training=10), seconds_per_round=10)
+    options: dict[str, Any] = {"first_step": "everyone"}
+    state, record, reference = both(ace(**options), timing, availability, in_flight=6, **options)
+    assert_equal(state, record, reference)
+    assert sorted(reference.arrived[:5]) == [0, 1, 2, 3, 4]
+    assert record.time is not None
+    assert np.asarray(record.time.seconds).tolist() == [10] * 5 + [70] + [80] * 6
+
+
+def test_ca2fl_with_a_client_that_arrives_twice_in_a_step() -> None:
+    """Only client 2 is ever available: its second difference is relative to its first update."""
+    availability = trace([Interval(2, 0, 100)], num_clients=6)
+    timing = Timing(Delays(training=1), seconds_per_round=10)
+    state, record, reference = both(ca2fl(buffer=2), timing, availability, buffer=2)
+    assert reference.arrived == [2] * (2 * STEPS)
+    assert_equal(state, record, reference)
 
 
 def test_fedasync_that_takes_every_model_over() -> None:
@@ -267,6 +301,8 @@ def test_updates_are_never_of_the_same_client_twice_at_work() -> None:
         (lambda: fedbuff(staleness_power=-1), "staleness_power=-1: must be a finite number"),
         (lambda: fedbuff(weighting="update"), "weighting='update': the mean of the buffer"),
         (lambda: fedasync(mixing=0), r"mixing=0: must be in \(0, 1\]"),
+        (lambda: ace(first_step="none"), "first_step='none': choose one of arrival, everyone"),  # type: ignore[arg-type]
+        (lambda: fedasync(mu=-1), "mu=-1: the proximal coefficient must be a finite number"),
     ],
 )
 def test_arguments_are_checked(make: Any, message: str) -> None:

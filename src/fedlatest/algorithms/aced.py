@@ -15,8 +15,10 @@ def aced(*, max_age: int = 100, server_step: float = 1.0, weighting: Weighting =
         x = x + server_step (1/|A|) \sum_{i in A} u_i
 
     t is the number of server steps before this one, and t_i that at which client i started the training of its latest
-    update. An update that is too old, also one that arrives now, is forgotten: the client counts again once it arrives
-    with a new one. If nobody is left in A, the model stays as it is. The differences from the paper are those of `ace`.
+    update: the age is that of the update, whether or not its client has started again since. An update that is too old,
+    also one that arrives now, is forgotten: the client counts again once it arrives with a new one. If nobody is left
+    in A, the model stays as it is. The differences from the paper are those of `ace`; `first_step="everyone"` is not
+    available.
 
     Each client's latest update is remembered. An upload has the size of the model.
 
@@ -30,4 +32,5 @@ def aced(*, max_age: int = 100, server_step: float = 1.0, weighting: Weighting =
     """
     base = ace(server_step=server_step, weighting=weighting)
     age = check_whole("max_age", max_age)
-    return replace(base, name="aced", title="ACED", max_age=age, settings={**base.settings, "max_age": age})
+    settings = {**base.numbers, "max_age": age, "weighting": weighting}
+    return replace(base, name="aced", title="ACED", max_age=age, settings=settings)

@@ -22,10 +22,11 @@ def fedbuff(
 
         x = x + server_step (1/B) \sum_{b=1}^{B} (1 + tau_b)^{-a} u_b
 
-    tau_b is the number of server steps between the start of the client and the arrival of its update u_b. Clients that
-    have arrived are replaced by available ones, drawn uniformly. If all clients take equally long, B of them are at
-    work and at least B are always available, this is FedAvg. The paper's normalisation of the local learning rate is
-    left out.
+    tau_b is the number of server steps between the start of the client and the arrival of its update u_b. The divisor
+    is B, not the sum of the discounts: stale updates make the step shorter. Clients that have arrived are replaced by
+    available ones, drawn uniformly; one that arrives twice in a step counts twice. If all clients take equally long, B
+    of them are at work and at least B are always available, this is FedAvg. The paper's normalisation of the local
+    learning rate is left out.
 
     Clients keep nothing. An upload has the size of the model.
 
