@@ -21,6 +21,7 @@ from fedlatest import (
     simulate_together,
 )
 from fedlatest.algorithms import ASYNCHRONOUS, ace, aced, ca2fl, fedasync, fedbuff, fedlaavg_async, fedvarp, scaffold
+from fedlatest.algorithms.base import Cohort
 from fedlatest.availability import Interval, diurnal, trace
 from fedlatest.delays import Delays, Timing, constant, exponential, lognormal
 from fedlatest.privacy import Privacy
@@ -54,27 +55,33 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def both(
-    algorithm: Algorithm, timing: Timing, availability: Any = SOMETIMES, *, in_flight: int = 3, **options: Any
+    algorithm: Algorithm,
+    timing: Timing,
+    availability: Any = SOMETIMES,
+    *,
+    in_flight: int = 3,
+    seed: int = SEED,
+    **options: Any,
 ) -> tuple[State, Record, EventQueue]:
     """Run the same experiment in the engine and in the reference."""
     spec = ExperimentSpec(
         FEDERATION, MODEL, algorithm, availability, in_flight, num_local_steps=4, batch_size=3, learning_rate=0.3,
-        seeds=[SEED], timing=timing,
+        seeds=[seed], timing=timing,
     )  # fmt: skip
     engine = Engine([spec])
     states = engine.start()
-    table = availability.table(2000, SEED)
+    table = availability.table(2000, seed)
     assert timing.seconds_per_round is not None
     reference = REFERENCES[algorithm.name](
         FEDERATION,
         lambda round: table[round],
-        lambda client, dispatch: int(timing.delays.milliseconds(SEED, client, dispatch)),
+        lambda client, dispatch: int(timing.delays.milliseconds(seed, client, dispatch)),
         flat(states[0].server.params)[0],
         in_flight,
         steps=4,
         batch=3,
         rate=float(np.float32(0.3)),
-        seed=SEED,
+        seed=seed,
         seconds_per_round=timing.seconds_per_round,
         interruption=timing.interruption,
         **options,
@@ -103,6 +110,18 @@ def test_clients_that_become_unavailable(case: str, interruption: Any) -> None:
     timing = Timing(DELAYS["random"], seconds_per_round=10, interruption=interruption)
     state, record, reference = both(ASYNCHRONOUS[name](**options), timing, **options)
     assert_equal(state, record, reference)
+
+
+@pytest.mark.parametrize("interruption", ["pause", "fail"])
+def test_random_fleets_with_many_events_at_the_same_moment(interruption: Any) -> None:
+    """Delays of whole seconds, some of them zero, and rounds of 2 s; one compiled program serves all fleets."""
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        delays = Delays(training=constant(rng.integers(0, 6, 6)))
+        timing = Timing(delays, seconds_per_round=2, interruption=interruption)
+        rates = rng.uniform(0.3, 1.0, 6).tolist()
+        state, record, reference = both(fedlaavg_async(buffer=2), timing, coins(rates), seed=seed, buffer=2)
+        assert_equal(state, record, reference)
 
 
 def assert_equal(state: State, record: Record, reference: EventQueue) -> None:
@@ -267,6 +286,24 @@ def test_a_run_in_which_all_clients_fail_ends_with_an_error(monkeypatch: pytest.
 def test_an_upload_that_is_not_finite_ends_the_run() -> None:
     with pytest.raises(DivergedError, match=r"the upload of client \d in round \d+ \(seed 0\) is not finite"):
         run_small(federation=replace(FEDERATION, features=np.float32(1e30) * FEDERATION.features))
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        (lambda server, available, facts: Cohort(jnp.array([6]), jnp.array([True])), "outside 0 .. 5"),
+        (lambda server, available, facts: Cohort(jnp.array([0]), jnp.array([True])), "or of an unavailable client"),
+        (
+            lambda server, available, facts: Cohort(jnp.arange(3), jnp.ones(3, bool)),
+            r"select returns clients of shape \(3,\) .* for a cohort_size of 1",
+        ),
+    ],
+    ids=["out-of-range", "at-work", "too-many"],
+)
+def test_a_wrong_selection_ends_the_run(select: Any, message: str) -> None:
+    """A client that is at work already is not available."""
+    with pytest.raises(ConfigError, match=message):
+        run_small(replace(fedlaavg_async(), select=select))
 
 
 def test_updates_are_never_of_the_same_client_twice_at_work() -> None:

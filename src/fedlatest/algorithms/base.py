@@ -12,11 +12,11 @@ algorithm only says what happens in one round, in this order:
     after_merge  private state of the cohort after the merge
 
 An asynchronous algorithm declares `buffer`. Its server merges after so many arrivals instead of once per round; clients
-start at any time, with the model of that time. `select` then sees as round the number of the dispatch, and as last
-rounds the clients' last dispatches; it returns the clients in the order in which they should start, so that a smaller
-`cohort_size` gives the first of them. `merge` sees as round the number of merges, as cohort the arrivals, and as last
-rounds those of the models with which the remembered updates were computed, the arrivals included. Clients must not read
-their own state in training.
+start at any time, with the model of that time. `select` is called for one client after the other: `cohort_size` is 1,
+clients at work are not available, the round is the number of the dispatch (a moment at which clients start), and the
+last rounds are the clients' last dispatches. `merge` sees as round the number of merges, as cohort the arrivals, and as
+last rounds those of the models with which the remembered updates were computed, the arrivals included. Clients must not
+read their own state in training.
 
 Axes: [N, ...] all clients, [K, ...] the slots of a cohort. `Params` is any tree of arrays. `Parts` is a dict of named
 trees; the names are the algorithm's own.

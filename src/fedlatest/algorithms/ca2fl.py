@@ -16,10 +16,9 @@ def ca2fl(*, buffer: int = 10, server_step: float = 1.0, weighting: Weighting = 
         h_b = u_b                                                     for the clients that arrived
 
     All h_i are 0 at first, and the sum of the h_i is that before the step. h_b is replaced at every arrival: if a
-    client arrives twice in a step, its second difference is relative to its first update, and both count in B. (The
-    paper writes the B arrivals as a set of clients.) Updates are not discounted by staleness. This is the step of
-    FedVARP with arrivals instead of a cohort; if all clients take equally long, B of them are at work and at least B
-    are always available, the two are the same.
+    client arrives twice in a step, its second difference is relative to its first update, and both count in B. Updates
+    are not discounted by staleness. This is the step of FedVARP with arrivals instead of a cohort; if all clients take
+    equally long, B of them are at work and at least B are always available, the two are the same.
 
     Each client's latest update is remembered. An upload has the size of the model.
 

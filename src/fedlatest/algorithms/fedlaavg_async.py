@@ -1,13 +1,9 @@
 """Asynchronous FedLaAvg: every arrival replaces the remembered update of its client."""
 
 from dataclasses import replace
-from typing import Any
 
-import jax
-
-from fedlatest.algorithms.base import Algorithm, Cohort, RoundFacts
+from fedlatest.algorithms.base import Algorithm
 from fedlatest.algorithms.fedlaavg import fedlaavg
-from fedlatest.algorithms.selection import by_age, oldest_first
 from fedlatest.algorithms.staleness import check_whole
 from fedlatest.algorithms.weighting import Weighting
 
@@ -33,17 +29,11 @@ def fedlaavg_async(*, buffer: int = 1, server_step: float = 1.0, weighting: Weig
     >>> fedlaavg_async().buffer
     1
     """
-
-    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
-        del server
-        return by_age(oldest_first(available, facts), facts)
-
     base = fedlaavg(server_step=server_step, weighting=weighting)
     return replace(
         base,
         name="fedlaavg_async",
         title="FedLaAvg, asynchronous",
-        select=select,
         buffer=check_whole("buffer", buffer),
         oldest_first=False,  # Lemma 1 is about synchronous rounds
         settings={"server_step": server_step, "weighting": weighting, "buffer": buffer},

@@ -34,14 +34,6 @@ def oldest_first(available: jax.Array, facts: RoundFacts) -> Cohort:
     return _highest(jnp.where(available, rank, -1.0), facts.cohort_size)
 
 
-def by_age(cohort: Cohort, facts: RoundFacts) -> Cohort:
-    """Return a cohort in the order of R_i, lowest first, and of the hash of (seed, id, R_i) among equal ones."""
-    last = facts.last_round[cohort.clients]
-    draw = bits(facts.seed, Purpose.SELECTION, facts.ids[cohort.clients], last)
-    keys = jnp.where(cohort.mask, last, 2**31 - 1), ~(draw >> 2)
-    return Cohort(*lax.sort((*keys, *cohort), num_keys=2)[2:])
-
-
 def lowest_first(values: jax.Array, available: jax.Array, facts: RoundFacts) -> Cohort:
     """Return the K available clients with the lowest values; ties are broken by a hash of (seed, id, round).
 

@@ -178,6 +178,7 @@ def _pass_time(program: Program, data: DeviceData, trial: Trial, state: State, w
     facts = round_facts(program, data, trial, state)
     facts = facts._replace(round=flight.dispatches, last_round=flight.last_start, cohort_size=1)
     client, is_real = _first_client(program, state.server, available, facts)
+    in_range = (client >= 0) & (client < data.ids.shape[0])
     starts = is_real & (num_free > 0)
     finish = finish_times(
         program.clock, trial.clock, trial.availability, now, seed=trial.seed, event=flight.dispatches,
@@ -208,7 +209,7 @@ def _pass_time(program: Program, data: DeviceData, trial: Trial, state: State, w
         started=wait.started.at[slot].max(starts),
         is_filling=can_fill,
         idle=jnp.where(jnp.any(flight.is_busy & ~flight.fails), 0, wait.idle + 1),
-        is_valid=wait.is_valid & (~is_real | available[client]),
+        is_valid=wait.is_valid & (~is_real | (in_range & available[client])),
     )
 
 
