@@ -81,6 +81,7 @@ def stability_of_table(
     cohort_size: int,
     methods: Sequence[Method] = METHODS,
     draw: Draw | None = None,
+    tolerance: float = 0.0,
 ) -> list[MethodStability]:
     """Return the stability of each method for the cohorts that it selects.
 
@@ -90,6 +91,7 @@ def stability_of_table(
         cohort_size: K.
         methods: The methods.
         draw: The random numbers of the selections, see `select_cohorts`.
+        tolerance: The growth rate per round above which a deviation counts as growing, see `stable_gain`.
     """
     rounds = len(available)
     selections: dict[Selection, npt.NDArray[np.bool_]] = {}
@@ -107,7 +109,7 @@ def stability_of_table(
                 method,
                 stable_gain(
                     cohorts, fresh=method.fresh, largest=training.largest_gain, weights=training.weights,
-                    num_local_steps=training.num_local_steps,
+                    num_local_steps=training.num_local_steps, tolerance=tolerance,
                 ),
                 float(late[late >= 0].mean()) if (late >= 0).any() else math.nan,
                 len(late) / max(int(visits.min()), 1),
