@@ -76,12 +76,14 @@ def _read_trace(source: Path, round_length: float | None, unit: float | None) ->
 
 
 def _read_job(source: Path) -> "Fleet":
-    """Read who was available in the rounds of a job, and the clients' names and weights."""
+    """Read who was available in the rounds of a job, how long clients took, and their names and weights."""
     import numpy as np
 
     from fedlatest.diagnosis import fleet_of_table
     from fedlatest.ledger.database import Database
+    from fedlatest.ledger.durations import read_tasks
     from fedlatest.ledger.job_folder import find_ledger
+    from fedlatest.ledger.recorded_delays import median_delays
     from fedlatest.ledger.recorded_rounds import read_rounds
 
     ledger = find_ledger(source)
@@ -89,6 +91,7 @@ def _read_job(source: Path) -> "Fleet":
     try:
         rounds = read_rounds(database)
         rows = database.rows("SELECT client, name, weight FROM clients ORDER BY number")
+        delays = np.sum(median_delays(read_tasks(database), len(rows)), axis=0)
     finally:
         database.close()
     if not len(rounds.available):
@@ -96,22 +99,30 @@ def _read_job(source: Path) -> "Fleet":
     names = [str(name or client) for client, name, _ in rows]
     weights = np.array([weight for _, _, weight in rows], float)
     fleet = fleet_of_table(rounds.available, names=names, source=source.name, moments=rounds.moments, unit=1.0)
-    return dataclasses.replace(fleet, sizes=weights) if (weights > 0).all() else fleet
+    return dataclasses.replace(
+        fleet,
+        sizes=weights if (weights > 0).all() else None,
+        delays=None if np.isnan(delays).all() else delays,
+    )
 
 
 def _read_delays(path: Path, names: list[str]) -> "npt.NDArray[np.float64]":
-    """Return the seconds of each client; raise DataError if the file names other clients."""
+    """Return the seconds of each client, NaN for those that the file does not name.
+
+    Clients of a trace that are positions have the lines of a file with names in their order, as in `read_delays`.
+    """
     import numpy as np
 
     from fedlatest.delays.delay_files import read_delay_table
 
     table = read_delay_table(path)
-    seconds = dict(zip(table.clients, np.sum(list(table.seconds.values()), axis=0).tolist(), strict=True))
+    total = np.sum(list(table.seconds.values()), axis=0)
+    by_line = all(map(str.isdecimal, names)) and not any(map(str.isdecimal, table.clients))
+    if by_line and len(table.clients) == len(names):  # the trace has positions, as one of `fedlatest trace`
+        return np.asarray(total, float)
+    seconds = dict(zip(table.clients, total.tolist(), strict=True))
     _check_clients(path, seconds, names)
-    found = np.array([seconds.get(name, math.nan) for name in names])
-    if np.isnan(found).all():
-        raise DataError(f"{path}: names none of the clients")
-    return found
+    return np.array([seconds.get(name, math.nan) for name in names])
 
 
 def _with_clients(fleet: "Fleet", path: Path) -> "Fleet":

@@ -179,8 +179,8 @@ def _deadline(found: Findings) -> Advice:
         chosen = max(faster, key=lambda rate: rate.answers)
         return Advice(
             "deadline", f"{chosen.deadline:g} s",
-            f"it allows {chosen.rounds_per_day:,.0f} rounds a day instead of {full.rounds_per_day:,.0f}, but "
-            f"{chosen.num_excluded} clients are always too slow for it and never count",
+            f"it allows {chosen.rounds_per_day:,.0f} rounds a day instead of {full.rounds_per_day:,.0f}; clients that "
+            f"are always too slow for it and never count: {chosen.num_excluded}",
             "rounds computed from the availability and the delays",
         )  # fmt: skip
     return Advice(

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedlatest.diagnosis.fleet import SECONDS_PER_DAY, Fleet, Floats
 
-MOMENTS, DRAWS = 480, 8  # times at which rounds are started, and cohorts that are drawn at each
+MOMENTS, DRAWS = 480, 32  # times at which rounds are started, and cohorts that are drawn at each
+FEWEST_MOMENTS, MAX_CELLS = 48, 2**21  # with many clients, fewer moments: at most so many pairs of both
 SHORTEST = 0.001  # seconds that a round takes at least
 
 
@@ -90,8 +91,9 @@ def _rate(sample: _Sample, delays: Floats, cohort_size: int, deadline: float | N
 
 def _sample(fleet: Fleet, unit: float) -> _Sample:
     """Return how long each client stays available from evenly spaced moments on."""
-    moments = fleet.moments[0] + fleet.length * (np.arange(MOMENTS) + 0.5) / MOMENTS
-    remaining = np.zeros((MOMENTS, fleet.num_clients))
+    number = min(MOMENTS, max(FEWEST_MOMENTS, MAX_CELLS // fleet.num_clients))
+    moments = fleet.moments[0] + fleet.length * (np.arange(number) + 0.5) / number
+    remaining = np.zeros((number, fleet.num_clients))
     offsets = np.searchsorted(fleet.spells.clients, np.arange(fleet.num_clients + 1))
     for client in range(fleet.num_clients):
         own = slice(offsets[client], offsets[client + 1])
