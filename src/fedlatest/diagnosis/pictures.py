@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedlatest.diagnosis.correlation import numbered
 from fedlatest.diagnosis.fedavg_bias import fedavg_weights
 from fedlatest.diagnosis.fleet import Fleet, Floats
 from fedlatest.runs.clients import clients_of_table, edges, longest_absences
@@ -19,6 +20,8 @@ class FleetPictures:
     rows: list[str]
     """The picture: one hexadecimal digit per cell, f where the clients of the row are available in all rounds of the
     column. Rows are groups of clients, the most available first."""
+    by_label: bool
+    """Whether the rows are sorted by label first."""
     row_edges: list[int]
     column_edges: list[int]
     available: list[float]
@@ -42,12 +45,14 @@ def fleet_pictures(fleet: Fleet, cycle: float | None) -> FleetPictures:
         cycle: The length of the cycle in rounds, if there is one.
     """
     shares = fleet.available.mean(axis=0)
-    picture = clients_of_table(fleet.available[:, np.argsort(-shares, kind="stable")])
+    labels = np.zeros(shares.size, int) if fleet.labels is None else numbered(fleet.labels)[1]
+    picture = clients_of_table(fleet.available[:, np.lexsort((-shares, labels))])
     counts = fleet.available.sum(axis=1)
     columns = edges(fleet.num_rounds, picture.available.shape[1])
     fair = fleet.weights
     return FleetPictures(
         rows=["".join(f"{round(cell / 17):x}" for cell in row) for row in picture.available.tolist()],
+        by_label=bool(labels.any()),
         row_edges=picture.row_edges.tolist(),
         column_edges=columns.tolist(),
         available=_rounded(np.add.reduceat(counts, columns[:-1]) / np.diff(columns)),

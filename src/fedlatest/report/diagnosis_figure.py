@@ -22,6 +22,8 @@ WIDTH, HEIGHT = 10.0, 7.4
 class Palette(NamedTuple):
     """Colours of a figure; the colours of the heat map are those of the report page."""
 
+    always: str
+    """What the colour of a client that is always available is called."""
     ink: str
     muted: str
     ground: str
@@ -30,8 +32,8 @@ class Palette(NamedTuple):
     bad: str
 
 
-LIGHT = Palette("#1f2328", "#565e67", "#ffffff", ("#f1f3f5", "#6ea3cc", "#0d2f4f"), "#0072B2", "#D55E00")
-DARK = Palette("#e6e8ea", "#a5adb5", "#14171a", ("#20252a", "#34719f", "#a9d4f8"), "#6cb4e4", "#f08c48")
+LIGHT = Palette("dark", "#1f2328", "#565e67", "#ffffff", ("#f1f3f5", "#6ea3cc", "#0d2f4f"), "#0072B2", "#D55E00")
+DARK = Palette("bright", "#e6e8ea", "#a5adb5", "#14171a", ("#20252a", "#34719f", "#a9d4f8"), "#6cb4e4", "#f08c48")
 
 
 def draw_diagnosis(diagnosis: Diagnosis, path: Path) -> Path:
@@ -82,14 +84,14 @@ def _draw_picture(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     times, rows = np.array(pictures.column_edges) / scale, np.array(pictures.row_edges)
     axes.pcolormesh(times, rows, cells, cmap=map_of, vmin=0, vmax=1, rasterized=True)
     axes.invert_yaxis()
-    axes.set(ylabel="clients", title="When each client is available (dark: always), most available clients at the top")
-    axes.set_xlabel("")
+    order = "by label, then by availability" if pictures.by_label else "the most available at the top"
+    axes.set(ylabel="clients", title=f"When each client is available ({palette.always}: always), {order}")
     axes.tick_params(labelbottom=False)
     axes.set_xlim(times[0], times[-1])
     if unit == "days":
         axes.set_xticks(range(int(times[-1]) + 1))
     never = diagnosis.availability.num_never
-    if never:
+    if never and not pictures.by_label:
         axes.axhline(rows[-1] - never, color=palette.bad, linewidth=0.8)
         note = f"{never} never available"
         axes.annotate(note, (times[-1], rows[-1] - never), xytext=(0, 2), textcoords="offset points", ha="right",
