@@ -10,6 +10,7 @@ from fedlatest.diagnosis.fleet import Fleet, Floats, Table
 
 PERMUTATIONS = 999
 MAX_CLIENTS = 1000  # whose autocorrelation is computed; a random sample of more
+CERTAIN = 0.8  # an autocorrelation that is a cycle however few clients there are
 PEAK = 0.05  # by how much the autocorrelation after a cycle exceeds that after half a cycle, besides the noise
 
 
@@ -190,7 +191,8 @@ def _cycle(decay: Floats, day: float | None, *, noise: float) -> tuple[float | N
     near = lowest + int(np.argmax(decay[lowest:] > high - PEAK))  # one cycle rather than several
     peak = near + int(np.argmax(decay[near : near + max(1, near // 4)]))
     middle = decay[lowest : peak + 1].min()
-    is_clear = decay[peak] > 2 * clear and decay[peak] > middle + 2 * clear
+    needed = min(2 * clear, CERTAIN)
+    is_clear = decay[peak] > needed and decay[peak] > middle + needed
     return (float(peak), False) if is_clear else (None, False)
 
 

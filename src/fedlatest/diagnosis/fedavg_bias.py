@@ -64,7 +64,7 @@ class FedAvgBias:
     window_variation: float
     """Between the q of a window and the q of all rounds, mean over the windows."""
     windows: str
-    """What is divided into windows: "day", "cycle" or, without a cycle, "trace"."""
+    """What is divided into windows: "day", "cycle" or, without a cycle, "record"."""
     labels: list[LabelShift] | None
     label_variation: Association | None
     """As `total_variation`, of the weights of labels."""
@@ -113,7 +113,7 @@ def fedavg_bias(fleet: Fleet, *, cycle: float | None = None, cycle_is_day: bool 
         fair_top_share=float(fair[top].sum()),
         total_variation=_distance(biased, fair),
         window_variation=float(np.mean([_distance(window, biased) for window in windows])),
-        windows="trace" if cycle is None else "day" if cycle_is_day else "cycle",
+        windows="record" if cycle is None else "day" if cycle_is_day else "cycle",
         labels=labels,
         label_variation=shift,
         label_window_variation=swing,

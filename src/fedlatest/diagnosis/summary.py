@@ -110,7 +110,7 @@ def _bias(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     rows = [
         ("weight at the wrong clients", f"{bias.total_variation:.1%}"),
         (f"  difference of an eighth of the {bias.windows}", f"{bias.window_variation:.1%}"),
-        ("effective number of clients", f"{bias.effective_clients:.0f} instead of {bias.fair_clients:.0f}"),
+        ("effective number of clients", f"{bias.effective_clients:.3g} instead of {bias.fair_clients:.3g}"),
         ("weight of the 10% that count most", f"{bias.top_share:.0%} instead of {bias.fair_top_share:.0%}"),
     ]
     if bias.label_variation is not None and bias.label_window_variation is not None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -119,8 +120,7 @@ def _draw_profile(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     pictures = diagnosis.pictures
     if not pictures.profile:
         shares = np.array(pictures.shares)
-        axes.fill_between(np.linspace(0, 100, shares.size), 100 * shares, color=palette.line, alpha=0.35, linewidth=0)
-        axes.plot(np.linspace(0, 100, shares.size), 100 * shares, color=palette.line, linewidth=1.2)
+        _draw_sorted(axes, 100 * shares, palette.line)
         axes.set(xlabel="clients, % (most available first)", ylabel="% of the time", ylim=(0, 100), xlim=(0, 100))
         axes.set_title("Share of time available")
         return
@@ -151,10 +151,8 @@ def _draw_weights(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
         axes.legend(frameon=False, fontsize=8)
         return
     ratio = np.array(diagnosis.pictures.times_fair)
-    at = np.linspace(0, 100, ratio.size)
-    axes.fill_between(at, ratio, 1, where=ratio > 1, color=palette.bad, alpha=0.35, linewidth=0, interpolate=True)
-    axes.fill_between(at, ratio, 1, where=ratio < 1, color=palette.line, alpha=0.35, linewidth=0, interpolate=True)
-    axes.plot(at, ratio, color=palette.bad, linewidth=1.4)
+    _draw_sorted(axes, np.maximum(ratio, 1), palette.bad, baseline=1)
+    _draw_sorted(axes, np.minimum(ratio, 1), palette.line, baseline=1)
     axes.axhline(1, color=palette.muted, linewidth=0.8)
     axes.set(xlabel="clients, % (sorted)", ylabel="times the fair weight", xlim=(0, 100), ylim=(0, None))
     axes.set_title(f"FedAvg's weights: {diagnosis.bias.total_variation:.0%} at wrong clients")
@@ -181,10 +179,15 @@ def _draw_rates(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
 def _draw_absences(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     absences = np.array(diagnosis.pictures.longest_absences) * diagnosis.availability.num_rounds
     scale, unit = _time_axis(diagnosis)
-    at = np.linspace(0, 100, absences.size)
-    axes.fill_between(at, absences / scale, color=palette.line, alpha=0.35, linewidth=0)
-    axes.plot(at, absences / scale, color=palette.line, linewidth=1.4)
+    _draw_sorted(axes, absences / scale, palette.line)
     axes.set(xlabel="clients, % (sorted)", ylabel=unit, xlim=(0, 100), ylim=(0, None), title="Longest absence")
+
+
+def _draw_sorted(axes: Axes, values: npt.NDArray[np.float64], colour: str, *, baseline: float = 0) -> None:
+    """Draw one step for each client, over the share of clients in percent."""
+    edges = np.linspace(0, 100, values.size + 1)
+    axes.stairs(values, edges, baseline=baseline, fill=True, color=colour, alpha=0.35)
+    axes.stairs(values, edges, baseline=None, color=colour, linewidth=1.2)
 
 
 def _time_axis(diagnosis: Diagnosis) -> tuple[float, str]:
@@ -192,4 +195,7 @@ def _time_axis(diagnosis: Diagnosis) -> tuple[float, str]:
     facts = diagnosis.availability
     if facts.days is not None:
         return facts.num_rounds / facts.days, "days"
-    return (1.0, "rounds") if facts.round_seconds is None else (3600 / facts.round_seconds, "hours")
+    if facts.round_seconds is None:
+        return 1.0, "rounds"
+    in_hours = facts.num_rounds * facts.round_seconds >= 2 * 3600
+    return (3600 / facts.round_seconds, "hours") if in_hours else (60 / facts.round_seconds, "minutes")
