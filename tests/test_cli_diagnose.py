@@ -83,6 +83,15 @@ def test_a_trace_that_counts_rounds(tmp_path: Path) -> None:
     assert "give --delays" in done.stdout
 
 
+def test_numbers_that_are_no_positions(tmp_path: Path) -> None:
+    """Clients 7001 and 7003 are two clients; 1 and 3 are two of four, of which two are never available."""
+    (tmp_path / "trace.csv").write_text("client,start,end\n7001,0,5\n7003,2,9\n")
+    assert read_fleet(tmp_path / "trace.csv").names == ["7001", "7003"]
+    (tmp_path / "trace.csv").write_text("client,start,end\n1,0,5\n3,2,9\n")
+    fleet = read_fleet(tmp_path / "trace.csv")
+    assert fleet.available.any(axis=0).tolist() == [False, True, False, True]
+
+
 def test_a_job(tmp_path: Path) -> None:
     """Four rounds of three clients, of which c is online in the first one only, on a simulated clock."""
     job = SmallJob(tmp_path, cohort_size=2)

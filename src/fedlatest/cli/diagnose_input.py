@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedlatest.cli.app import show_notes
 from fedlatest.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fedlatest.diagnosis import Fleet
 
 MAX_FILE_BYTES = 2**28
+SPARSE = 3  # a trace whose numbers are this many times more than its clients has names, not positions
 
 
 def read_fleet(
@@ -60,14 +62,16 @@ def _read_trace(source: Path, round_length: float | None, unit: float | None) ->
 
     path = find_trace(str(source))
     if path.suffix in (".json", ".pkl", ".pickle"):
-        intervals, num_clients = read_devices(path)[:2]
-        names = [str(number) for number in range(num_clients)]
+        devices = read_devices(path)
+        show_notes(list(devices.notes))
+        intervals, names = devices.intervals, [str(number) for number in range(devices.num_devices)]
     else:
-        read = read_trace(path)
-        intervals, num_clients = number_clients(read)
-        named = any(isinstance(interval.client, str) for interval in read)
-        names = list(dict.fromkeys(str(interval.client) for interval in read)) if named else []
-        names = names if len(names) == num_clients else [str(number) for number in range(num_clients)]
+        intervals, num_clients = number_clients(found := read_trace(path))
+        names, seen = [str(number) for number in range(num_clients)], list(dict.fromkeys(row.client for row in found))
+        if not all(isinstance(client, int) for client in seen) or num_clients > SPARSE * len(seen):
+            numbers = {client: number for number, client in enumerate(seen)}
+            intervals = [row._replace(client=numbers[row.client]) for row in found]
+            names = list(map(str, seen))
     columns = np.array(intervals, float).reshape(-1, 3).T
     return fleet_of_spells(
         columns[0].astype(np.int64), columns[1], columns[2], names=names, source=path.name,
