@@ -26,8 +26,10 @@ class ResonanceFacts:
     """The period of the swing at the stable gain."""
     fresh_gain: float
     fresh_swings: bool
-    mean_staleness: float
-    """Rounds since a client last took part, with FedLaAvg."""
+    rounds: int
+    """Rounds that were examined, from the beginning of the record on; a shorter record is repeated."""
+    mean_staleness: float | None
+    """Rounds since a client last took part, with FedLaAvg; None if not all of the record was examined."""
     num_local_steps: int
     gain: float | None
     """The gain of the user's step; None if the step or the curvature is unknown."""
@@ -73,7 +75,8 @@ def resonance_facts(
         swing_rounds=average.stable.swing if average.stable.exists and np.isfinite(average.stable.swing) else None,
         fresh_gain=fresh.stable.gain,
         fresh_swings=fresh.stable.exists,
-        mean_staleness=average.mean_staleness,
+        rounds=rounds,
+        mean_staleness=average.mean_staleness if fleet.num_rounds <= rounds else None,
         num_local_steps=num_local_steps,
         gain=training.gain(curvature) if known and curvature is not None else None,
     )

@@ -136,9 +136,11 @@ def _fedlaavg(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         return [*rows, ("resonance", "not computed: too many clients")]
     limit = "all gains" if not resonance.swings else f"gains below {resonance.stable_gain:.2f}"
     fresh = "all gains" if not resonance.fresh_swings else f"gains below {resonance.fresh_gain:.2f}"
+    if resonance.mean_staleness is not None:
+        rows.append(("staleness, mean", duration(diagnosis, resonance.mean_staleness)))
     rows += [
-        ("staleness, mean", duration(diagnosis, resonance.mean_staleness)),
         ("resonance", VERDICTS[resonance.verdict]),
+        ("  examined", duration(diagnosis, resonance.rounds)),
         ("  stable for", f"{limit}; fedlaavg_fresh: {fresh}"),
     ]
     if resonance.swings and resonance.swing_rounds is not None:
