@@ -7,10 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedlatest.delays import read_delays
 from fedlatest.ledger import FolderStorage, JobConfig
 from fedlatest.ledger.database import Database, create_job
+from fedlatest.ledger.durations import RoundTasks, Task
 from fedlatest.privacy import NoisePlan
 from tests.command_line import fedlatest, fedlatest_here
 from tests.ledger.faults import FaultyStorage
@@ -209,3 +212,22 @@ def test_empty_ledger_with_a_past_does_not_start_a_new_job(tmp_path: Path) -> No
         with pytest.raises(LedgerError, match=r"is missing or empty, but events\.jsonl beside it records the job"):
             start()
         assert (metrics.read_bytes(), events.read_bytes()) == before
+
+
+def test_trace_writes_delays(tmp_path: Path) -> None:
+    """a takes 4 and 6 s, of which it trains for 1 and 3; b has no upload and gets the medians of a."""
+    (tmp_path / "job").mkdir()
+    job = Job("a", "b", database=Database.open(tmp_path / "job/ledger.sqlite"))
+    refused = fedlatest_here("trace", "job", "--delays", "delays.csv", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "no client has been available in any round yet" in refused.stderr
+    for round, (seconds, training) in enumerate([(4.0, 1.0), (6.0, 3.0)]):
+        asked, job.time = job.time, job.time + 10.0
+        task = Task(round, "a", asked, asked + seconds, training, "accepted")
+        job.close_round(available=["a"], tasks=RoundTasks(asked, 1, 60.0, (), [task, Task(round, "b", asked)]))
+    job.database.close()
+    done = fedlatest_here("trace", "job", "--delays", "delays.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "delays: delays.csv (medians of 1 clients; the others have the medians of these)" in done.stdout
+    stages = read_delays(tmp_path / "delays.csv").stages(0, np.arange(2), 0)
+    assert [stage.tolist() for stage in stages] == [[1.5, 1.5], [2.0, 2.0], [1.5, 1.5]]

@@ -11,7 +11,8 @@ import pytest
 
 from fedlatest.data import TweetSet, load_sentiment140
 from fedlatest.experiments import RECIPES, FederationBuilder
-from fedlatest.experiments.stability_prediction import METHODS, local_training, predict_stability
+from fedlatest.experiments.stability_prediction import local_training, predict_stability
+from fedlatest.theory.method_stability import METHODS
 
 
 def late_accuracy(tweets: TweetSet, *overrides: str) -> npt.NDArray[np.float64]:

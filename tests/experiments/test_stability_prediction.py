@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from fedlatest import ConfigError, always, fedlaavg
-from fedlatest.experiments.stability_prediction import (
-    METHODS,
-    LocalTraining,
-    local_training,
-    predict_resonance,
-    predict_stability,
-)
+from fedlatest.experiments.stability_prediction import local_training, predict_resonance, predict_stability
 from fedlatest.simulation import ExperimentSpec
+from fedlatest.theory.method_stability import METHODS, LocalTraining
 from fedlatest.theory.stability import round_robin_threshold
 from tests.problems import MODEL, small_federation
 

@@ -12,6 +12,7 @@ import pytest
 from fedlatest.errors import LedgerError
 from fedlatest.ledger import ClientRow, handle_instruction
 from fedlatest.ledger.database import Database
+from fedlatest.ledger.durations import RoundTasks, Task
 from fedlatest.ledger.job_folder import restore
 from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
@@ -65,7 +66,9 @@ class History(HistoryState):
         available = [c for bit, c in enumerate(clients) if how >> bit & 1]
         arrays = {"x": np.full(SIZE, self.ledger.round + 1, np.float32)}
         self.may_resync = bool(self.ledger.needs_resync)
-        self._run_server(lambda: self.ledger.close_round(arrays, available=available, missed=missed))
+        asked = [Task(self.ledger.round, client, self.ledger.uptime) for client in missed]
+        tasks = RoundTasks(self.ledger.uptime, len(clients), 60.0, (), asked)
+        self._run_server(lambda: self.ledger.close_round(arrays, available=available, missed=missed, tasks=tasks))
 
     def do_whole_round(self, which: int, how: int) -> None:
         """Run a round without faults for some clients; copies of its messages may stay in transit."""

@@ -150,6 +150,8 @@ class HistoryState:
             self._check_participations()
         [(round, epoch)] = self.connection.execute("SELECT round, epoch FROM state").fetchall()
         assert (round, epoch) == (self.ledger.round, self.ledger.epoch.number)
+        with_tasks = [round for (round,) in self.connection.execute("SELECT round FROM tasks ORDER BY round")]
+        assert with_tasks == [*range(round)], "the tasks are of other rounds than the ledger"
         assert self.ledger.arrays()["x"].tolist() == [round] * SIZE, "the model is of another round than the ledger"
         if self.config.memory == "client" and self.ledger_class is Ledger:
             for client, recorded in self.in_sum.items():

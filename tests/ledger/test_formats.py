@@ -1,6 +1,7 @@
 """The formats on disk and on the network, written out: a change here makes existing jobs unreadable."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,6 +64,10 @@ def test_header_of_a_reply() -> None:
     )
     assert encode(message) == header
     assert decode_reply(header).__dict__ == message.__dict__
+    timed = replace(message, training_seconds=1.5)
+    with_seconds = header.replace('"public_key"', '"seconds": 1.5, "public_key"')
+    assert encode(timed) == with_seconds
+    assert decode_reply(with_seconds).__dict__ == timed.__dict__
 
 
 def test_files_of_a_client() -> None:
@@ -119,6 +124,7 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         "expelled": ["client"],
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],
         "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable", "noise_seed"],
+        "tasks": ["round", "began", "cohort_size", "deadline", "selections", "tasks"],
     }
     assert TABLES.count("CREATE TABLE") == len(columns)
     assert job.database.rows("SELECT owner, name, dtype FROM arrays ORDER BY owner") == [

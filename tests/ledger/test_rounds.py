@@ -10,6 +10,7 @@ import pytest
 
 from fedlatest.ledger.client_table import read_attendance
 from fedlatest.ledger.database import CHUNK, FILE_BYTES, Database
+from fedlatest.ledger.durations import RoundTasks, Task, read_tasks
 from tests.ledger.faults import CrashError, FaultyConnection
 from tests.ledger.job import ARRAYS, Job
 
@@ -124,7 +125,7 @@ def test_crash_leaves_all_of_a_round_or_nothing(
         assert [job.ledger.handle_reply(reply).outcome for reply in replies] == ["accepted", "accepted"]
         connection.trigger.arm(write, after=after)
         try:
-            job.close_round(missed=[], available=["a"])
+            job.close_round(missed=[], available=["a"], tasks=RoundTasks(0.0, 2, 60.0, (), [Task(1, "a", 0.0)]))
         except CrashError:
             crashed = True
         else:
@@ -133,6 +134,7 @@ def test_crash_leaves_all_of_a_round_or_nothing(
         job.database = Database.open(path)
         job.ledger = job.open()
         assert (job.ledger.round, job.total) in [(1, [11, 22]), (2, [33, 44])]
+        assert len(read_tasks(job.database).round) == job.ledger.round - 1
         outcomes = [job.ledger.handle_reply(reply).outcome for reply in replies]
         assert outcomes == ["accepted" if job.ledger.round == 1 else "refused"] * 2
         job.close_round()

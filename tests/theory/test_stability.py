@@ -192,3 +192,14 @@ def test_simulated_training_grows_as_predicted(algorithm: Algorithm, selection: 
 def test_invalid_arguments_are_rejected(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         call()
+
+
+def test_remembered_updates_of_clients_that_left_are_no_swing() -> None:
+    """Its update never changes, so a deviation does not decay to 0. The tolerance hardly moves other thresholds."""
+    available = np.ones((800, 20), bool)
+    available[60:, 0] = False
+    cohorts = select_cohorts(available, cohort_size=10)
+    assert abs(growth(cohorts, 0.5).rate[0]) < 1e-6
+    assert not stable_gain(cohorts, tolerance=1 / 800).exists
+    in_turn = select_cohorts(np.ones((800, 20), bool), cohort_size=2)
+    assert stable_gain(in_turn, tolerance=1 / 800).gain == pytest.approx(round_robin_threshold(10), abs=0.01)

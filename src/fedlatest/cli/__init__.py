@@ -9,6 +9,7 @@ from fedlatest.cli import (  # noqa: F401  (each adds its commands)
     arena,
     convert_trace,
     deploy,
+    diagnose,
     explain,
     explain_stability,
     job,

@@ -196,10 +196,11 @@ def _from_numbers(
     """Combine the given numbers; with a trace, E and the missing counts are measured from it."""
     import numpy as np
 
-    from fedlatest.experiments.stability_prediction import LocalTraining, predict_resonance
+    from fedlatest.experiments.stability_prediction import predict_resonance
     from fedlatest.simulation.experiment_spec import cohort_size
     from fedlatest.theory import Problem
     from fedlatest.theory.advice import TrainingSetting
+    from fedlatest.theory.method_stability import LocalTraining
 
     if e is not None and recorded is not None:
         raise ConfigError("--e, --trace: give E or a trace to measure it from, not both")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedlatest.availability import Availability
-    from fedlatest.experiments.stability_prediction import LocalTraining, MethodStability
+    from fedlatest.theory.method_stability import LocalTraining, MethodStability
 
 
 class Setting(NamedTuple):
@@ -148,8 +148,8 @@ def _from_trace(
 
     from fedlatest.availability import read_trace, trace
     from fedlatest.availability.trace_files import number_clients
-    from fedlatest.experiments.stability_prediction import LocalTraining
     from fedlatest.simulation.experiment_spec import cohort_size
+    from fedlatest.theory.method_stability import LocalTraining
 
     if local_steps < 1:
         raise ConfigError(f"--local-steps {local_steps}: must be at least 1")

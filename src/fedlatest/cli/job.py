@@ -128,12 +128,19 @@ def trace(
         "trace.csv"
     ),
     seconds: Annotated[bool, typer.Option("--seconds", help="Write times in seconds instead of rounds.")] = False,
+    delays: Annotated[
+        Path | None, typer.Option("--delays", help="Also write how long each client takes, for `--set delays=FILE`.")
+    ] = None,
 ) -> None:
     """Write which clients were available when, in the format that `--set availability=trace` replays."""
     from fedlatest.flower.recorded_availability import write_trace
     from fedlatest.ledger.job_folder import find_ledger
+    from fedlatest.ledger.recorded_delays import write_delays
 
     num_clients = write_trace(find_ledger(job), to, seconds=seconds)
+    if delays is not None:
+        num_known = write_delays(find_ledger(job), delays)
+        _say(f"delays: {delays} (medians of {num_known} clients; the others have the medians of these)")
     _say(f"trace: {to} ({num_clients} clients)")
     _say(
         f"to replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, folders of run folders, or an arena's folder.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of run folders, an arena's folder, or a diagnosis.")
+    ],
     to: Annotated[Path, typer.Option("--out", help="File to write; its name ends in .html.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     published: Annotated[Path | None, typer.Option(help="Published histories (CSV) to draw and compare.")] = None,
 ) -> None:
     """Write an HTML page with interactive charts of some runs; it needs neither network nor server."""
+    from fedlatest.diagnosis.diagnosis import DIAGNOSIS
     from fedlatest.report import read_published, read_runs
     from fedlatest.report.leaderboard import ARENA, Leaderboard
     from fedlatest.report.page import TITLE
@@ -32,6 +35,11 @@ def report(
             raise ConfigError("--published: an arena has no published histories; omit it")
         write_arena_report(Leaderboard(folders[0]), to, title=title)
         return
+    if len(folders) == 1 and (folders[0] / DIAGNOSIS).is_file():
+        if published:
+            raise ConfigError("--published: a diagnosis has no published histories; omit it")
+        _write_diagnosis_report(folders[0], to, title=title)
+        return
     runs = read_runs(folders)
     histories = read_published(published) if published else {}
     judged: Judgement | None = None
@@ -40,6 +48,15 @@ def report(
 
         judged = judge(runs, histories)
     write_report(runs, to, judged, title=title or TITLE)
+
+
+def _write_diagnosis_report(folder: Path, to: Path, *, title: str | None) -> None:
+    """Write the page of a diagnosis and print its path and size."""
+    from fedlatest.diagnosis import read_diagnosis
+    from fedlatest.report.diagnosis_page import write_diagnosis_page
+
+    page = write_diagnosis_page(read_diagnosis(folder), to, title=title)
+    out.print(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
 
 
 def write_arena_report(board: "Leaderboard", to: Path, *, title: str | None = None) -> None:

@@ -3,8 +3,10 @@
 import csv
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, open_lines
 from fedlatest.delays.models import Delays, Stages, constant
@@ -12,6 +14,15 @@ from fedlatest.errors import ConfigError, DataError
 
 COLUMNS = tuple(f"{stage}_seconds" for stage in Stages._fields)
 MAX_FILE_BYTES = 2**30
+
+
+class DelayTable(NamedTuple):
+    """The delays of a file, one row for each device."""
+
+    clients: list[str]
+    """As they are named in the file."""
+    seconds: dict[str, npt.NDArray[np.float64]]
+    """Seconds by stage: "download", "training" and "upload", those that the file has."""
 
 
 def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
@@ -30,9 +41,22 @@ def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
         DataError: If the file cannot be read or a line is not valid.
         ConfigError: If the number of clients is below 1.
     """
-    path = Path(path)
     if num_clients is not None and num_clients < 1:
         raise ConfigError(f"num_clients={num_clients}: must be at least 1")
+    table = read_delay_table(path)
+    num_lines = len(table.clients)
+    lines_of = np.arange(num_clients or num_lines) % num_lines
+    stages = {name: constant(values[lines_of]) for name, values in table.seconds.items()}
+    return Delays(**stages)
+
+
+def read_delay_table(path: Path | str) -> DelayTable:
+    """Read the delays of devices from a CSV file, as for `read_delays`, with the names of the clients.
+
+    Raises:
+        DataError: If the file cannot be read or a line is not valid.
+    """
+    path = Path(path)
     try:
         with open_lines(path, encoding="utf-8-sig", limit=MAX_FILE_BYTES) as lines:
             header, *rows = list(csv.reader(lines)) or [[]]
@@ -63,9 +87,7 @@ def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
             columns[name].append(_seconds(path, number, name, cells[name]))
     if not seen:
         raise DataError(f"{path}: holds no delays, only the first line")
-    lines_of = np.arange(num_clients or len(seen)) % len(seen)
-    stages = {name.removesuffix("_seconds"): constant(np.array(values)[lines_of]) for name, values in columns.items()}
-    return Delays(**stages)
+    return DelayTable(list(seen), {name.removesuffix("_seconds"): np.array(values) for name, values in columns.items()})
 
 
 def _seconds(path: Path, number: int, name: str, text: str) -> float:

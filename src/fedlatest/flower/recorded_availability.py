@@ -4,8 +4,8 @@ from pathlib import Path
 
 from fedlatest.availability.trace_files import write_table
 from fedlatest.errors import LedgerError
-from fedlatest.ledger.client_table import read_attendance
 from fedlatest.ledger.database import Database
+from fedlatest.ledger.recorded_rounds import read_rounds
 
 
 def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
@@ -25,21 +25,10 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
     """
     database = Database.open_for_reading(ledger)
     try:
-        available, _ = read_attendance(database)
-        closed = [uptime for (uptime,) in database.rows("SELECT uptime FROM rounds ORDER BY round")]
+        available, moments = read_rounds(database)
     finally:
         database.close()
     if not available.any():
         raise LedgerError(f"{ledger}: no client has been available in any round yet")
-    moments = _round_boundaries(closed) if seconds else None
-    write_table(path, available, moments=moments, error=LedgerError)
+    write_table(path, available, moments=moments if seconds else None, error=LedgerError)
     return available.shape[1]
-
-
-def _round_boundaries(closed: list[float]) -> list[float]:
-    """Return when each round started, and when the last one ended, from the times at which rounds were closed.
-
-    The first round is assumed to have lasted as long as the second.
-    """
-    first = closed[1] - closed[0] if len(closed) > 1 else 1.0
-    return [0.0, *(round(time - closed[0] + first, 3) for time in closed)]

@@ -36,7 +36,8 @@ from fedlatest.flower.message_records import (
 from fedlatest.flower.outstanding_messages import KEY_PREFIX, OutstandingMessage, OutstandingMessages
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome, mean_metrics
 from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
-from fedlatest.flower.server_algorithm import merge, model_of, select
+from fedlatest.flower.server_algorithm import is_ready, merge, model_of, select
+from fedlatest.flower.task_recorder import TaskRecorder
 from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
 from fedlatest.ledger.messages import LEAVING
 from fedlatest.ledger.participation import shares_metrics
@@ -108,6 +109,7 @@ class RoundLoop:
         self.clock, self.sleep = clock, sleep
         self.arrays = ledger.arrays()
         self.outcome = RoundOutcome()  # of the open round
+        self.tasks = TaskRecorder(cohort_size=cohort_size, deadline=timeouts.deadline)
         self._cannot_rebase: set[str] = set()
         self.leaving: set[str] = set()
         self._secure_cohort = SecureCohort(self)
@@ -143,6 +145,7 @@ class RoundLoop:
             self._remove_expelled()
         self.ledger.check_budget()
         outcome, began = self.outcome, self.clock()
+        self.tasks.begin(self.ledger.uptime)
         self.events.write("round", round=self.ledger.round, job=self.ledger.job)
         record = to_record(self.model)
         if self.ledger.secure is None:
@@ -243,6 +246,7 @@ class RoundLoop:
         room = self.cohort_size - len(training) - len(outcome.accepted)
         cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
         if cohort:
+            self.record_selection(available, room)
             self._send_instructions("train", cohort, model)
             outcome.asked += cohort
             names = [self.display_name(client) for client in cohort]
@@ -251,6 +255,12 @@ class RoundLoop:
         if rebasing:
             self._send_instructions("rebase", rebasing, None)
             outcome.rebase_asked += rebasing
+
+    def record_selection(self, available: Iterable[str], room: int) -> None:
+        """Record among which of the available clients the algorithm selects up to `room`."""
+        rows = map(self.ledger.table.get, available)
+        ready = [row.id for row in rows if row is not None and is_ready(self.ledger, row)]
+        self.tasks.select(ready, room=room, now=self.ledger.uptime)
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
@@ -296,6 +306,8 @@ class RoundLoop:
                 for client, instruction in instructions.items()
             ]
         )
+        if ask == "train":
+            self.tasks.ask(instructions, round=round, now=self.ledger.uptime)
         for message in rejected:
             log.warning("fedlatest: Flower rejected a message to %s", self.display_name(message.client))
 
@@ -344,6 +356,8 @@ class RoundLoop:
             return verdict
         if message.kind == "unmask":
             return self.ledger.handle_shares(decoded)
+        if message.kind == "train":
+            self.tasks.report(message.client, decoded.training_seconds)
         verdict = self.ledger.handle_reply(decoded)
         if verdict.outcome == "accepted" and decoded.trained and shares_metrics(self.ledger.config.privacy):
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
@@ -372,8 +386,11 @@ class RoundLoop:
             "refused": outcome.refused,
         }
         lists.get(verdict.outcome, outcome.failed).append(message.client)
-        if verdict.outcome == "accepted" and message.round < self.ledger.round:
+        is_late = verdict.outcome == "accepted" and message.round < self.ledger.round
+        if is_late:
             outcome.late.append(message.client)
+        found = "late" if is_late else verdict.outcome if verdict.outcome in lists else "failed"
+        self.tasks.answer(message.client, found, round=message.round, now=self.ledger.uptime)
 
     def _count_rebase(self, client: str, verdict: Verdict) -> None:
         if verdict.outcome == "accepted":
@@ -395,8 +412,9 @@ class RoundLoop:
         with self.measuring_own_time():
             self.arrays = merge(self.algorithm, self.ledger, self.arrays, outcome.accepted)
             forgotten = self.ledger.close_round(
-                self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined
-            )
+                self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined,
+                tasks=self.tasks.close(round, outcome.accepted),
+            )  # fmt: skip
         for client in forgotten:
             self.messages.forget(client)  # it is sent a hello when it returns
         self.leaving -= set(outcome.left)

@@ -86,6 +86,7 @@ class SecureCohort:
                 self._reported = loop.ledger.round
                 loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
             return
+        loop.record_selection(idle - leaving, loop.cohort_size)
         loop.send("train", instructions, model)
         loop.outcome.asked += instructions
         names = [loop.display_name(client) for client in instructions]

@@ -104,13 +104,7 @@ def select(
         cohort_size: The largest number of clients to select.
     """
     rows = ledger.clients()
-    ready = np.array(
-        [
-            client.id in available and client.backoff_until <= ledger.round and ledger.may_take_part(client)
-            for client in rows
-        ],
-        bool,
-    )
+    ready = np.array([client.id in available and is_ready(ledger, client) for client in rows], bool)
     size = min(cohort_size, len(rows))
     if size < 1 or not ready.any():
         return []
@@ -120,6 +114,11 @@ def select(
     if len(set(selected)) < len(selected):
         raise ConfigError(f"algorithm {algorithm.name}: select returned a client twice in round {ledger.round}")
     return selected
+
+
+def is_ready(ledger: Ledger, client: ClientRow) -> bool:
+    """Return whether a client that is available can be asked to train in the open round."""
+    return client.backoff_until <= ledger.round and ledger.may_take_part(client)
 
 
 def merge(

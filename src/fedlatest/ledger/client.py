@@ -9,6 +9,7 @@ random histories.
 import logging
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,6 +47,7 @@ class LocalUpdate(NamedTuple):
     update: FixedPoint
     weight: float
     metrics: dict[str, float]
+    seconds: float | None = None  # of training; `handle_instruction` measures them
 
 
 def fixed_point_update(
@@ -223,7 +225,7 @@ def _handle_ticket(
     else:
         result = _train(train, instruction)
         if not shares_metrics(instruction.settings.get("privacy")):
-            result = result._replace(metrics={})
+            result = result._replace(metrics={}, seconds=None)
     salt, bound_to = ("", "") if session is None else (os.urandom(SALT_BYTES).hex(), session.hash.hex())
     new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt, bound_to)
     kept = tuple(update for update in state.updates if update is base)
@@ -239,8 +241,10 @@ def _train(train: Callable[[], LocalUpdate], instruction: Instruction) -> LocalU
 
     In a secure or private job, the server is not told why training failed: the text may show data.
     """
+    began = time.monotonic()
     try:
-        return _checked(train(), instruction.settings["size"])
+        result = _checked(train(), instruction.settings["size"])
+        return result._replace(seconds=round(time.monotonic() - began, 3))
     except DeclinedError:
         raise
     except Exception as error:  # also one of the user's code: Flower would send its text to the server
@@ -323,7 +327,7 @@ def _upload(
             **common,
             checksum=checksum_of(masked.numbers.view(UPLOAD_DTYPE)),
             update_digest=new.digest,
-            metrics=result.metrics if instruction.settings["secure"]["share_metrics"] else {},
+            **(_measurements(result) if instruction.settings["secure"]["share_metrics"] else {}),
             upload=masked.numbers,
             payload=masked.payload,
         )
@@ -335,9 +339,14 @@ def _upload(
         weight=result.weight,
         checksum="" if base_update is None else checksum_of(upload),
         update_digest=new.digest,
-        metrics=result.metrics,
+        **_measurements(result),
         upload=upload,
     )
+
+
+def _measurements(result: LocalUpdate) -> dict[str, Any]:
+    """Return the fields of a reply with what a client has measured; a job can forbid to send them."""
+    return {"metrics": result.metrics, "training_seconds": result.seconds}
 
 
 def _ahead(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:

@@ -97,6 +97,11 @@ class ClientTable:
         """Return a client that is or was a client of the job."""
         return self._rows.get(client)
 
+    def number_of(self, client: str) -> int | None:
+        """Return the number of a client that is or was a client of the job."""
+        row = self._rows.get(client)
+        return None if row is None else row.number
+
     def last_contact(self, client: str) -> float:
         """Return the time of a client's last reply or confirmed presence, in seconds of uptime."""
         return self._last_contact[client]

@@ -57,6 +57,9 @@ CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB,
     noise_seed TEXT
 );
+CREATE TABLE IF NOT EXISTS tasks (
+    round INTEGER PRIMARY KEY, began REAL, cohort_size INTEGER, deadline REAL, selections BLOB, tasks BLOB
+);
 """
 _READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read
 _Result = TypeVar("_Result")
@@ -172,6 +175,12 @@ class Database:
         [(schema,)] = self.rows("SELECT schema FROM job")
         if schema != SCHEMA:
             raise LedgerError(f"the ledger has schema {schema}, this version of fedlatest reads schema {SCHEMA}")
+
+    def add_missing_tables(self) -> None:
+        """Create the tables that ledgers of this schema did not have in earlier versions, inside `write`."""
+        for statement in TABLES.split(";"):
+            if "IF NOT EXISTS" in statement:
+                self.execute(statement)
 
     def check_structure(self) -> None:
         """Raise LedgerError if pages of the file are damaged; arrays are checked when they are read."""

@@ -42,6 +42,7 @@ from fedlatest.ledger.checks import (
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan
+from fedlatest.ledger.durations import RoundTasks, write_tasks
 from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
@@ -102,6 +103,7 @@ class Ledger:
         self._writing_depth = 0
         with database.write():  # first take ownership, then read: from now on, no other server can write
             database.execute("UPDATE state SET boot = ?", self._boot)
+            database.add_missing_tables()
             columns = "round, epoch, token, uptime, releases"
             [(self.round, number, epoch_token, uptime, self.releases)] = database.rows(f"SELECT {columns} FROM state")
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
@@ -378,6 +380,7 @@ class Ledger:
         reachable: Iterable[str] = (),
         missed: Iterable[str] = (),
         declined: Iterable[str] = (),
+        tasks: RoundTasks | None = None,
     ) -> list[str]:
         """Close the open round in one transaction. If a client lost its update in the sum, start a new epoch after it.
 
@@ -387,6 +390,7 @@ class Ledger:
             reachable: clients that were in contact, whether available or not; their time of last contact is updated.
             missed: clients that were asked and did not deliver; not selected for the next 1, 2, 4, ... rounds.
             declined: clients that declined; not selected in the next round.
+            tasks: who was asked when, and what came of it; for the record only.
 
         Returns:
             The ids of the clients that were forgotten, because they have never contributed and are gone.
@@ -419,6 +423,11 @@ class Ledger:
                 "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 *(self.round, self.epoch.number, *times, *bits, self._noise_seed),
             )
+            if tasks is not None:
+                write_tasks(
+                    self.database, tasks, round=self.round, closed=now, number_of=self.table.number_of,
+                    bits=self.table.bits,
+                )  # fmt: skip
             self.database.execute("UPDATE state SET round = round + 1, releases = releases + 1")
             if self.secure is not None:
                 self.secure.write_weight()

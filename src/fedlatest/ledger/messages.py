@@ -6,7 +6,7 @@ that update from its new one. The digest of the update is sent too, because a cl
 copy can have computed another update under the same ticket.
 
 The keys of the header are part of the protocol. They are the names of the fields, except where a field names another
-key.
+key. An optional one is left out if its value is None, as clients of earlier versions do.
 """
 
 import dataclasses
@@ -105,6 +105,7 @@ class Reply:
         update_digest: digest of the whole update, which is now on the client's disk.
         why: explanation for people; `LEAVING` in the hello of a client that wants to leave.
         metrics: results of the training function.
+        training_seconds: how long the client trained, as it has measured; None if it did not, or does not send it.
         public_key: for secure aggregation, the client's public key, in hexadecimal digits.
         highest_session: the highest secure session that the client has answered as a decryptor.
         upload: the update minus the update under `base`, masked in a secure job; sent beside the header.
@@ -128,6 +129,7 @@ class Reply:
     update_digest: str = field(default="", metadata={"key": "value"})
     why: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    training_seconds: float | None = field(default=None, metadata={"key": "seconds", "optional": True})
     public_key: str = ""
     highest_session: int = field(default=0, metadata={"key": "session"})
     upload: npt.NDArray[Any] | None = None  # int32; uint64 if masked
@@ -136,7 +138,9 @@ class Reply:
 
 def encode(message: Instruction | Reply) -> str:
     """Return the header of a message as JSON; the upload and the payload are sent beside it."""
-    return json.dumps({key: getattr(message, f.name) for key, f in _HEADER_FIELDS[type(message)].items()})
+    values = {key: getattr(message, f.name) for key, f in _HEADER_FIELDS[type(message)].items()}
+    optional = _OPTIONAL_KEYS[type(message)]
+    return json.dumps({key: value for key, value in values.items() if value is not None or key not in optional})
 
 
 def decode_instruction(header: str, payload: bytes = b"") -> Instruction:
@@ -161,6 +165,9 @@ _HEADER_FIELDS: dict[type, dict[str, dataclasses.Field[Any]]] = {
     kind: {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name not in ("upload", "payload")}
     for kind in (Instruction, Reply)
 }
+_OPTIONAL_KEYS = {
+    kind: {key for key, f in fields.items() if f.metadata.get("optional")} for kind, fields in _HEADER_FIELDS.items()
+}
 
 
 def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any]:
@@ -173,7 +180,7 @@ def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any
     except (ValueError, RecursionError):
         raise ProtocolError("the header is not JSON") from None
     fields = _HEADER_FIELDS[kind]
-    if not isinstance(found, dict) or set(found) != set(fields):
+    if not isinstance(found, dict) or set(found) | _OPTIONAL_KEYS[kind] != set(fields):
         raise ProtocolError(f"the header does not have the keys of a {kind.__name__.lower()} of this version")
     return {fields[key].name: _parse(key, fields[key].type, value) for key, value in found.items()}
 
@@ -187,7 +194,7 @@ def _parse(key: str, kind: Any, value: Any) -> Any:
         if not isinstance(value, list) or len(value) > 8:
             raise ProtocolError(f"{key}: must be a list of at most 8 tickets")
         return tuple(Ticket(*_pair(key, each)) for each in value)
-    if kind is float:
+    if kind is float or kind == float | None:
         number = _number(key, value)
         if not 0 <= number < math.inf:
             raise ProtocolError(f"{key}={number}: must be finite and at least 0")

@@ -19,6 +19,7 @@ from fedlatest.report.leaderboard_tables import as_html
 from fedlatest.report.page_data import MOST_EVALUATIONS, Json, RunNames, make_data
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.rank_figures import rank_diagram_source
+from fedlatest.report.run_diagnosis import diagnosis_table
 from fedlatest.report.run_records import RunRecord
 from fedlatest.report.tables import claims_table, configurations, headline, summary_table
 
@@ -81,6 +82,7 @@ class PageParts(NamedTuple):
     summary: str
     configurations: str
     thinned: str
+    diagnosis: str
     data: Json
 
 
@@ -113,6 +115,7 @@ def make_parts(
         summary=summary_table(runs, settings, full, [line.dash for line in lines], data),
         configurations=configurations(runs, settings, names),
         thinned=_thinned(runs),
+        diagnosis=diagnosis_table(runs, full),
         data=data,
     )
 
@@ -137,12 +140,12 @@ def render(
             the server that it came from.
         note: A sentence about the state of what a live page shows.
     """
-    dark, status = _asset("dark.css"), " · ".join(filter(None, ("live", note)))
+    dark, status = asset("dark.css"), " · ".join(filter(None, ("live", note)))
     scripts = SCRIPTS if live is None else (*SCRIPTS, "live.js")
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         {**parts._asdict(), "data": embed(parts.data)},
         title=escape(title),
-        style=_asset("page.css") + _in_dark_mode(dark),
+        style=asset("page.css") + in_dark_mode(dark),
         connect="" if live is None else "; connect-src 'self'",
         live=""
         if live is None
@@ -151,7 +154,7 @@ def render(
         leaderboard="" if leaderboard is None else as_html(leaderboard, rank_diagram_source(leaderboard)),
         claims_link='<a href="#claims">Claims</a>' if claims else "",
         claims=f'<section id="claims"><h2>Claims</h2>{claims_table(claims)}</section>' if claims else "",
-        script="\n".join(_asset(name) for name in scripts),
+        script="\n".join(asset(name) for name in scripts),
     )
 
 
@@ -204,14 +207,15 @@ def _colours(lines: Sequence[LineStyle]) -> str:
     """Return one CSS variable per run, so that charts change between light and dark mode without being redrawn."""
     light = "".join(f"--run-{i}:{line.light};" for i, line in enumerate(lines))
     dark = "".join(f"--run-{i}:{line.dark};" for i, line in enumerate(lines))
-    return f":root{{{light}}}\n{_in_dark_mode(dark)}"
+    return f":root{{{light}}}\n{in_dark_mode(dark)}"
 
 
-def _in_dark_mode(declarations: str) -> str:
+def in_dark_mode(declarations: str) -> str:
     """Return CSS that applies if the reader selected dark mode, or the system uses it and no mode was selected."""
     by_system = f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{declarations}}}}}"
     return f"@media screen{{{by_system}\n:root[data-theme=dark]{{{declarations}}}}}\n"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file of this package's folder `assets`."""
     return files("fedlatest.report").joinpath("assets", name).read_text(encoding="utf-8")

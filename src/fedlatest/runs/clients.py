@@ -129,11 +129,20 @@ def assumption_of_table(available: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """
     never = np.flatnonzero(~available.any(axis=0))
     return {
-        "smallest_e": None if never.size else 1 + max(map(_longest_absence, available.T), default=0),
+        "smallest_e": None if never.size else 1 + int(longest_absences(available).max(initial=0)),
         "assumption_holds": never.size == 0,
         "num_never_available": int(never.size),
         "never_available": never[:MOST_NAMED].tolist(),
     }
+
+
+def longest_absences(available: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return [N] the largest number of consecutive rounds in which each client of a table [rounds, N] is unavailable.
+
+    >>> longest_absences(np.array([[True, False], [True, False], [False, True]])).tolist()
+    [1, 2]
+    """
+    return np.array([_longest_absence(column) for column in available.T], np.int64)
 
 
 def pack(clients: npt.NDArray[Any], mask: npt.NDArray[np.bool_], num_clients: int) -> Participation:

@@ -268,6 +268,7 @@ def stable_gain(
     largest: float = 1.0,
     weights: npt.ArrayLike = 1.0,
     num_local_steps: int = 1,
+    tolerance: float = 0.0,
 ) -> StableGain:
     """Return the gain from which a deviation grows: the first on a grid, refined between it and its predecessor.
 
@@ -277,6 +278,8 @@ def stable_gain(
         largest: The largest gain to examine.
         weights: [N] w_i N; gains are those of a client of weight 1, see `client_gains`.
         num_local_steps: C.
+        tolerance: The growth rate per round above which a deviation counts as growing. With clients that have left, a
+            deviation can stay constant, because their remembered updates do; its measured rate is then 0 up to errors.
 
     >>> round(stable_gain(np.ones((400, 1), bool), largest=4).gain, 2)  # gradient descent is stable below 2
     2.0
@@ -291,7 +294,7 @@ def stable_gain(
     grid, found = gains, Growth(rates, swings)
     threshold, swing = largest, math.nan
     for refinement in range(1 + REFINEMENTS):
-        unstable = np.flatnonzero(found.rate > 0)
+        unstable = np.flatnonzero(found.rate > tolerance)
         if unstable.size == 0:  # only in the first pass, or if the growth rate is within its error of 0
             break
         first = int(unstable[0])

@@ -26,7 +26,7 @@ function update({ version, note, parts, data }) {
   DATA = data;
   live.dataset.version = version;
   document.getElementById("colours").textContent = parts.colours;
-  for (const name of ["what", "headline", "findings", "summary", "configurations", "thinned"]) {
+  for (const name of ["what", "headline", "findings", "summary", "configurations", "thinned", "diagnosis"]) {
     replaceContent(document.getElementById(name), parts[name]);
   }
   if (shape() !== before) drawTools();

@@ -1,0 +1,84 @@
+"""The weights of FedAvg's limit, against Theorem 1 and against simulations of FedAvg on quadratics."""
+
+import numpy as np
+import pytest
+
+from fedlatest.diagnosis.fedavg_bias import fedavg_bias, fedavg_weights
+from fedlatest.theory import Example1
+from tests.diagnosis.fleets import by_day_and_night, fleet, halves, random_fleet
+
+
+@pytest.mark.parametrize(("t1", "t2"), [(30, 10), (1, 1), (7, 2)])
+def test_two_clients_in_turn_give_theorem_1(t1: int, t2: int) -> None:
+    example = Example1(t1=t1, t2=t2, e1=-1.0, e2=4.0)
+    table = np.arange(3 * (t1 + t2)) % (t1 + t2) < t1
+    weights = fedavg_weights(np.c_[table, ~table], np.array([0.5, 0.5]))
+    assert weights @ [example.e1, example.e2] == pytest.approx(example.small_step_limit)
+
+
+@pytest.mark.parametrize("cohort_size", [1, 3, 20])
+def test_fedavg_on_quadratics_reaches_the_minimum_with_these_weights(cohort_size: int) -> None:
+    """Eight clients with rates 0.1 to 0.9, f_i = w_i N (x - e_i)^2 / 2: often fewer than three are available.
+
+    The mean of x over the second half of 60,000 rounds with steps of 0.01; its error is the noise of the draws.
+    Weights proportional to the participation rates, without the division by the size of the cohort, would give 10.2
+    instead of 9.4 with K = 3.
+    """
+    rng = np.random.default_rng(1)
+    table = random_fleet(np.linspace(0.1, 0.9, 8), rounds=60_000) & (rng.random((60_000, 1)) < 0.6)
+    table[::3, 4:] = False  # in every third round only the rare clients
+    centres, sizes = np.linspace(-3, 5, 8) ** 2, np.array([1, 2, 1, 1, 3, 1, 1, 2.0])
+    fair = sizes / sizes.sum()
+    x, mean = 0.0, 0.0
+    for number, available in enumerate(table):
+        clients = np.flatnonzero(available)
+        if clients.size:
+            cohort = rng.permutation(clients)[:cohort_size]
+            x -= 0.01 * (8 * fair[cohort] * (x - centres[cohort])).mean()
+        if number >= 30_000:
+            mean += x / 30_000
+    predicted = fedavg_weights(table, fair) @ centres
+    assert mean == pytest.approx(predicted, abs=0.12)
+    assert abs(predicted - fair @ centres) > 1
+
+
+def test_the_distance_bounds_the_error() -> None:
+    table = random_fleet(np.linspace(0.1, 0.9, 10))
+    bias, centres = fedavg_bias(fleet(table)), np.random.default_rng(0).random(10)
+    error = abs((fedavg_weights(table, np.full(10, 0.1)) - 0.1) @ centres)
+    assert 0 < error <= bias.total_variation * np.ptp(centres)
+
+
+def test_always_available_clients_have_fair_weights() -> None:
+    bias = fedavg_bias(fleet(np.ones((50, 20), bool), sizes=np.arange(1.0, 21)))
+    assert bias.total_variation == pytest.approx(0)
+    assert bias.window_variation == pytest.approx(0)
+    assert bias.effective_clients == pytest.approx(bias.fair_clients)
+    assert bias.top_share == pytest.approx(bias.fair_top_share)
+
+
+def test_day_and_night_by_label() -> None:
+    """Both labels have their fair weight over all rounds, and all or nothing in each eighth of the day."""
+    bias = fedavg_bias(fleet(by_day_and_night(), labels=halves()), cycle=48)
+    assert bias.total_variation == pytest.approx(0)
+    assert bias.window_variation == pytest.approx(0.5)
+    assert bias.label_variation is not None
+    assert bias.label_window_variation is not None
+    assert bias.label_variation.strength == pytest.approx(0)
+    assert (bias.label_window_variation.strength, bias.label_window_variation.p_value) == pytest.approx((0.5, 0.001))
+    assert bias.labels is not None
+    assert [(shift.label, shift.clients) for shift in bias.labels] == [("0", 20), ("1", 20)]
+    for shift in bias.labels:
+        assert (shift.lowest, shift.highest, shift.fedavg) == pytest.approx((0, 1, 0.5))
+
+
+def test_effective_clients_and_top_share() -> None:
+    """One of ten clients is always alone: it has half of the weight if it has half of the rounds."""
+    table = np.zeros((20, 10), bool)
+    table[::2, 0] = True
+    table[1::2] = True
+    bias = fedavg_bias(fleet(table))
+    assert bias.top_share == pytest.approx(0.55)
+    assert bias.fair_top_share == pytest.approx(0.1)
+    assert bias.total_variation == pytest.approx(0.45)
+    assert bias.effective_clients == pytest.approx(1 / (0.55**2 + 9 * 0.05**2))
