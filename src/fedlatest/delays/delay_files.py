@@ -2,9 +2,11 @@
 
 import csv
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from fedlatest.bounded_reading import DECOMPRESSION_ERRORS, open_lines
 from fedlatest.delays.models import Delays, Stages, constant
@@ -14,17 +16,21 @@ COLUMNS = tuple(f"{stage}_seconds" for stage in Stages._fields)
 MAX_FILE_BYTES = 2**30
 
 
-def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
+def read_delays(
+    path: Path | str, *, num_clients: int | None = None, devices: Sequence[str | None] | None = None
+) -> Delays:
     """Read the delays of devices from a CSV file.
 
     The first line names the columns: `client`, and at least one of `download_seconds`, `training_seconds` and
     `upload_seconds`; a stage without a column takes no time. Client i of the federation has the delays of the i-th
-    line.
+    line, unless `devices` says which line is its own.
 
     Args:
         path: The file; compressed if its name ends in .gz.
         num_clients: The number of clients of the federation. If there are more of them than lines, the lines repeat:
             client i has those of line i modulo their number. By default the number of lines.
+        devices: For each client the device, as the column `client` names it, whose delays it has, such as the phone
+            whose availability it follows; None for a client that is never available and takes no time.
 
     Raises:
         DataError: If the file cannot be read or a line is not valid.
@@ -63,9 +69,23 @@ def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
             columns[name].append(_seconds(path, number, name, cells[name]))
     if not seen:
         raise DataError(f"{path}: holds no delays, only the first line")
-    lines_of = np.arange(num_clients or len(seen)) % len(seen)
-    stages = {name.removesuffix("_seconds"): constant(np.array(values)[lines_of]) for name, values in columns.items()}
+    lines_of = np.arange(num_clients or len(seen)) % len(seen) if devices is None else _lines(path, seen, devices)
+    stages = {
+        name.removesuffix("_seconds"): constant(np.array([*values, 0.0])[lines_of]) for name, values in columns.items()
+    }
     return Delays(**stages)
+
+
+def _lines(path: Path, seen: Mapping[str, int], devices: Sequence[str | None]) -> npt.NDArray[np.int64]:
+    """Return the position of each device among the lines; that after the last for None."""
+    position: dict[str | None, int] = {name.strip(): number for number, name in enumerate(seen)} | {None: len(seen)}
+    if unknown := [device for device in devices if device not in position]:
+        raise DataError(
+            f"{path}: has no line for device {unknown[0]} of the trace"
+            + (f" and {len(set(unknown)) - 1} others" if len(set(unknown)) > 1 else "")
+            + "; both files must name the same devices"
+        )
+    return np.array([position[device] for device in devices])
 
 
 def _seconds(path: Path, number: int, name: str, text: str) -> float:

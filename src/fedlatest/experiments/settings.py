@@ -59,6 +59,7 @@ OPTIONAL: dict[str, Any] = {
     "answers": int,
     "seconds_per_round": int,
     "interruption": Interruption,
+    "until": float,
 }
 SAME_KEY = {"num_local_steps": "local_steps"}  # names in Python: keys
 # Arguments of factories that the code passes; a user cannot set them.
