@@ -1,5 +1,6 @@
 """ExperimentSpec: one algorithm in one setting, with everything needed to simulate it."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,6 +27,7 @@ from fedlatest.models.shapes import parameter_shapes
 from fedlatest.privacy import NoisePlan, Privacy, plan_noise
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.augmentation import Augmentation, check_augmentation
+from fedlatest.simulation.blocks import Block, blocks, longest_block
 from fedlatest.simulation.clock import clock_program, trial_clock
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
@@ -222,6 +224,21 @@ class ExperimentSpec:
         """Return the availability model with which a trial is compiled."""
         return tabulate(self.availability, self.rounds, seed) if self.tabulated else self.availability
 
+    def blocks(self, *, first: int = 0) -> list[Block]:
+        """Return the blocks of rounds from a round on; raise ConfigError if `rounds` or `evaluate_every` is wrong."""
+        return blocks(self.rounds, self.evaluate_every, first=first, longest=longest_block(self.algorithm.buffer))
+
+    @property
+    def availability_rounds(self) -> int:
+        """Up to which round of the availability model a run needs it: `rounds`, unless availability follows the time.
+
+        If it does, and the run ends at a time, this is the round at that time.
+        """
+        timing = self.timing
+        if timing is None or timing.seconds_per_round is None or timing.until is None:
+            return self.rounds
+        return max(1, math.ceil(timing.until / timing.seconds_per_round))
+
     @cached_property
     def batch_key(self) -> Hashable:
         """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
@@ -356,6 +373,10 @@ def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
         raise ConfigError(f"timing: {spec.algorithm.name} trains on pooled data and has no clients that could be slow")
     if number is not None and number != num_clients:
         raise ConfigError(f"delays are given for {number} clients, the federation has {num_clients}")
+    if timing.answers is not None and timing.answers > spec.cohort_size:
+        raise ConfigError(
+            f"answers={timing.answers}: only {spec.cohort_size} clients are asked (cohort_size); give at most as many"
+        )
     if spec.tabulated and timing.seconds_per_round is not None:
         raise ConfigError("seconds_per_round: the availability of a tabulated experiment is known per round only")
 

@@ -34,6 +34,7 @@ from fedlatest.simulation.row_storage import (
 )
 from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharding import clients_per_device
+from fedlatest.simulation.traffic import Traffic, no_traffic
 
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
 NOT_FINITE, INVALID_COHORT, MODEL_NOT_FINITE, NOBODY_AVAILABLE = 1, 2, 3, 4  # values of State.failure; 0 is none
@@ -114,6 +115,7 @@ class State(NamedTuple):
     participations: jax.Array | None = None  # [N] rounds in which a client took part; with differential privacy only
     now: Now | None = None  # the virtual time; None without it
     flight: Flight | None = None  # the clients that are at work; None if rounds are synchronous
+    traffic: Traffic | None = None  # None without virtual time
 
 
 class Record(NamedTuple):
@@ -125,6 +127,7 @@ class Record(NamedTuple):
     max_staleness: jax.Array
     cohort: Cohort
     time: Now | None = None  # the virtual time at the end of the round; None without it
+    traffic: Traffic | None = None  # at the end of the round; None without virtual time
 
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
@@ -147,6 +150,7 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
         flight=None
         if algorithm.buffer is None
         else initial_flight(algorithm, params, num_slots=size, num_clients=num_clients),
+        traffic=None if program.clock is None else no_traffic(),
     )
 
 
