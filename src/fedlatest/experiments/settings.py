@@ -161,6 +161,15 @@ def build_component(component: str, values: Mapping[str, Any], **arguments: Any)
     return COMPONENTS[component][values[component]](**arguments, **settable)
 
 
+def arrivals_per_step(values: Mapping[str, Any]) -> int | None:
+    """Return the buffer of an asynchronous algorithm; None if the values name one with synchronous rounds.
+
+    >>> arrivals_per_step({"algorithm": "fedbuff", "buffer": 5}), arrivals_per_step({"algorithm": "fedavg"})
+    (5, None)
+    """
+    return int(values.get("buffer", 1)) if values["algorithm"] in ASYNCHRONOUS else None
+
+
 def applicable(overrides: Iterable[str], *, algorithm: str, availability: str) -> list[str]:
     """Return the KEY=VALUE overrides that apply to an algorithm under an availability model.
 

@@ -21,6 +21,7 @@ from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.rank_figures import rank_diagram_source
 from fedlatest.report.run_records import RunRecord
 from fedlatest.report.tables import claims_table, configurations, headline, summary_table
+from fedlatest.report.time_figures import curve_sources
 
 TITLE = "Federated learning with clients that come and go"
 MOST_OPEN_FINDINGS = 4  # a longer list is collapsed
@@ -148,7 +149,9 @@ def render(
         if live is None
         else f'<span id="live" role="status" data-version="{escape(live)}">{escape(status)}</span>',
         leaderboard_link="" if leaderboard is None else '<a href="#leaderboard">Leaderboard</a>',
-        leaderboard="" if leaderboard is None else as_html(leaderboard, rank_diagram_source(leaderboard)),
+        leaderboard=""
+        if leaderboard is None
+        else as_html(leaderboard, rank_diagram_source(leaderboard), curve_sources(leaderboard)),
         claims_link='<a href="#claims">Claims</a>' if claims else "",
         claims=f'<section id="claims"><h2>Claims</h2>{claims_table(claims)}</section>' if claims else "",
         script="\n".join(_asset(name) for name in scripts),

@@ -201,7 +201,7 @@ class ExperimentSpec:
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
         privacy = None if self.noise_plan is None else trial_privacy(self.noise_plan)
-        clock = None if self.timing is None else trial_clock(self.timing, spec._work)
+        clock = None if self.timing is None else trial_clock(self.timing, spec.work)
         return [
             Trial(
                 jnp.uint32(seed),
@@ -216,7 +216,7 @@ class ExperimentSpec:
         ]
 
     @property
-    def _work(self) -> Work:
+    def work(self) -> Work:
         """What a client does in one task."""
         return Work(self.num_local_steps * self.batch_size, nbytes(parameter_shapes(self.model.init)) / 1e6)
 
