@@ -107,9 +107,9 @@ def test_methods_are_sorted_by_time_and_then_by_accuracy(board: Leaderboard) -> 
 
 
 def test_only_methods_that_differ_significantly_are_not_as_good(board: Leaderboard) -> None:
-    """The seeds of `swinging` differ so much that nothing is certain; `slow` and `never` are later with every seed."""
+    """The seeds of `swinging` differ so much that nothing is certain, but most of them do not reach the target."""
     ties = {entry.method: entry.ties_best for entry in board.boards[0].entries}
-    assert ties == {"fast": True, "steady": True, "swinging": True, "slow": False, "never": False, "bad": False}
+    assert ties == {"fast": True, "steady": True, "swinging": False, "slow": False, "never": False, "bad": False}
     unreachable = Leaderboard(board.root, target=0.99)
     assert not any(entry.ties_best for entry in unreachable.boards[0].entries)
 

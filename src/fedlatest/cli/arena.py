@@ -63,6 +63,7 @@ def arena(
         default_cases,
         default_methods,
         ends_at_a_time,
+        has_delays,
         named_cases,
         parse_cases,
         parse_methods,
@@ -75,11 +76,10 @@ def arena(
     recipe = find_recipe(dataset)
     cases = parse_cases(split_list(availability) or default_cases(recipe), named_cases(recipe))
     overrides = tuple(with_hours(with_rounds(settings, rounds), hours))
-    in_time = ends_at_a_time(*(override for case in cases for override in case.overrides))
-    if hours is not None and not in_time:
+    all_overrides = [*overrides, *(override for case in cases for override in case.overrides)]
+    if hours is not None and not has_delays(*all_overrides):
         raise ConfigError(f"--hours {hours:g}: no case that is compared is in time; use --rounds")
-    in_time = in_time or ends_at_a_time(*overrides)
-    methods = parse_methods(split_list(algorithms) or default_methods(in_time=in_time))
+    methods = parse_methods(split_list(algorithms) or default_methods(in_time=ends_at_a_time(*all_overrides)))
     plan = Arena(recipe, cases, methods, overrides, trials, search_seeds, seeds, to or Path())
     if to is None:
         plan = plan.in_folder(Path("runs") / f"arena-{dataset}-{_digest(plan)}")

@@ -41,6 +41,7 @@ METHODS_IN_TIME = (
     "fedavg", "fedlaavg", "fedlaavg_fresh", "fedvarp", "mifa", "scaffold",
     "fedasync", "fedbuff", "ca2fl", "ace", "aced", "fedlaavg_async",
 )  # fmt: skip
+DELAYS = ("delays", "download_seconds", "training_seconds", "upload_seconds")
 KEYS_OF_METHODS = ("participation", "deadline", "answers")  # common keys that a method may change for itself
 
 
@@ -75,6 +76,15 @@ def ends_at_a_time(*overrides: str) -> bool:
     True
     """
     return any(key_of(override) == "until" for override in overrides)
+
+
+def has_delays(*overrides: str) -> bool:
+    """Return whether KEY=VALUE overrides give the clients delays.
+
+    >>> has_delays("training_seconds=10", "deadline=60")
+    True
+    """
+    return any(key_of(override) in DELAYS for override in overrides)
 
 
 def default_methods(*, in_time: bool = False) -> list[str]:

@@ -215,15 +215,14 @@ class Leaderboard:
 def _ties(best: Entry, entry: Entry) -> bool:
     """Return whether an entry is as good as the best of its case, or does not differ significantly from it.
 
-    In time, the times to the target are compared, where a time that is not known is at least the time limit: the
-    smaller of the two is known for every seed, so that the test is not biased. If the best does not reach the target
-    with any seed, no entry is as good as another.
+    In time, the smaller of the time to the target and the time limit is compared. It is known for every seed, so that
+    seeds that do not reach the target do not bias the test. An entry with too few seeds that do is not as good.
     """
     if best.diverged or entry.diverged:
         return False
     if best.timed is None or entry.timed is None:
         return not differs(best.accuracy, entry.accuracy)
-    if np.isinf(best.timed.seconds_to_target).all():
+    if math.isinf(entry.timed.hours_to_target):
         return False
     return not differs(best.timed.restricted, entry.timed.restricted)
 
