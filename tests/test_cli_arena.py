@@ -156,7 +156,7 @@ def test_an_arena_in_time_end_to_end(in_time: tuple[Path, Done]) -> None:
     assert (folder / "a/time-diurnal-time.png").read_bytes().startswith(b"\x89PNG")
     page = (folder / "a/report.html").read_text()
     assert "over virtual time and over bytes" in page
-    assert '"axes":["seconds","megabytes","time"]' in page
+    assert '"axes":["seconds","megabytes","time"],"x":"time"' in page
 
 
 def _by_seed(rows: Sequence[Row]) -> list[list[Row]]:

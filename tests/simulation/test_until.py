@@ -1,5 +1,6 @@
 """Runs that end at a virtual time: when, what their folders hold, resuming, side by side, and the counted traffic."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from fedlatest import ConfigError, Progress, Result, RunFolder, always, fedavg, simulate, simulate_together
 from fedlatest.algorithms import fedlaavg_async
-from fedlatest.availability import Interval, diurnal, trace
+from fedlatest.availability import Interval, bernoulli, diurnal, trace
 from fedlatest.delays import Delays, Timing, constant, lognormal
 from fedlatest.report import read_runs
 from fedlatest.simulation import ExperimentSpec
@@ -92,6 +93,19 @@ def test_specs_side_by_side_end_each_at_its_own_time(side_by_side: bool, monkeyp
     assert lengths[1] < lengths[0] < lengths[2]
 
 
+@pytest.mark.parametrize("algorithm", [fedavg(), fedlaavg_async()], ids=["synchronous", "asynchronous"])
+def test_a_table_of_the_availability_gives_the_same_results(algorithm: Any) -> None:
+    """Clients come and go every minute, and fail if they leave."""
+    timing = Timing(RANDOM, seconds_per_round=20, interruption="fail", until=400)
+    plain = ExperimentSpec(
+        FEDERATION, MODEL, algorithm, bernoulli(np.full(6, 0.6)), 3, rounds=1000, seeds=(0, 7), timing=timing, **OPTIONS
+    )
+    results = simulate_together([plain]) + simulate_together([replace(plain, tabulated=True)])
+    one, other = ([row._replace(seconds=0) for row in result.metrics.rows] for result in results)  # type: ignore[union-attr]
+    assert one == other
+    assert len(one) > 10
+
+
 def test_the_progress_is_that_of_the_time() -> None:
     """Of 100 s of 10 s each, half is done after 5 of about 10 rounds."""
     seen: list[Progress] = []
@@ -141,6 +155,12 @@ def test_runs_without_virtual_time_count_nothing() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda: ExperimentSpec(
+                FEDERATION, MODEL, fedavg(), always(6), 3, timing=Timing(RANDOM, seconds_per_round=9), tabulated=True
+            ),
+            "until: the availability of a tabulated experiment must be known in advance",
+        ),
         (lambda: Timing(RANDOM, until=0), "until=0: must be above 0"),
         (lambda: Timing(RANDOM, until=float("nan")), "until=nan: must be above 0"),
         (lambda: run_small(timing=Timing(RANDOM, answers=4)), "answers=4: only 3 clients are asked"),

@@ -166,7 +166,7 @@ class Experiment:
         built, algorithm = builder.build(values), build_component("algorithm", values)
         num_clients = built.federation.num_clients
         size, timing = cohort_size(num_clients, None, values["participation"]), builder.timing(values)
-        by_time = timing is not None and timing.seconds_per_round is not None
+        is_open = timing is not None and timing.seconds_per_round is not None and timing.until is None
         return ExperimentSpec(
             federation=built.federation,
             model=builder.model(values),
@@ -187,7 +187,7 @@ class Experiment:
             remembered_dtype=values.get("remembered_dtype"),
             privacy=privacy_of(values, num_clients),
             timing=timing,
-            tabulated=self.tabulated and not by_time,  # a table has one line per simulated round
+            tabulated=self.tabulated and not is_open,  # a table needs an end
             config=dict(values),
             notes=built.notes,
         )

@@ -104,7 +104,11 @@ def make_parts(
     lines = line_styles(runs, settings)
     names = name_runs(runs, settings) if leaderboard is None else _titles(runs, leaderboard)
     full = name_in_page(runs, settings, names)
-    data = make_data(runs, settings, list(map(RunNames, _ids(runs), names, full)), lines, published, contents=contents)
+    in_time = leaderboard is not None and leaderboard.in_time  # rounds of different methods cannot be compared
+    data = make_data(
+        runs, settings, list(map(RunNames, _ids(runs), names, full)), lines, published, contents=contents,
+        x="time" if in_time else "round",
+    )  # fmt: skip
     found = findings(runs, settings, names) if leaderboard is None else []  # the leaderboards say what was found
     return PageParts(
         colours=_colours(lines),

@@ -48,6 +48,7 @@ def make_data(
     published: Mapping[Path, PublishedCurve],
     *,
     contents: Sequence[Json] | None = None,
+    x: str = "round",
 ) -> Json:
     """Return the content of the page's JSON.
 
@@ -58,6 +59,7 @@ def make_data(
         lines: Line style of each run.
         published: Published curves by the folder of their run.
         contents: What `run_data` returns for each run; computed if it is not given.
+        x: What curves are drawn over until the reader selects something else: "round" or one of AXES.
     """
     if contents is None:
         contents = [run_data(run) for run in runs]
@@ -80,6 +82,7 @@ def make_data(
         "keys": keys,
         "summaries": SUMMARIES,
         "axes": [axis for axis in AXES if any(run["axes"].get(axis) for run in found)],
+        "x": x,
         "maps": maps,
         "runs": found,
     }

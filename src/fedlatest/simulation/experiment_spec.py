@@ -44,6 +44,7 @@ NATIVE_BYTES = 2**23  # models that a kernel returns at once should fit the cach
 MOST_NATIVE_BYTES = 2**28  # but each core should have two clients, within this limit
 TRAINING_SHARE = 4  # clients trained at once on an accelerator may use 1 / TRAINING_SHARE of its memory
 SAMPLES_TO_CHECK = 100
+MARGIN_OF_TABLES = 2  # times the virtual time of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class ExperimentSpec:
     timing: Timing | None = None
     tabulated: bool = False
     """Evaluate the availability before the run, so that specs with different models share a program; the results are
-    the same."""
+    the same, if a run ends at a virtual time up to then."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the run as part of its identity."""
     notes: tuple[str, ...] = ()
@@ -222,7 +223,11 @@ class ExperimentSpec:
 
     def _availability(self, seed: int) -> Availability:
         """Return the availability model with which a trial is compiled."""
-        return tabulate(self.availability, self.rounds, seed) if self.tabulated else self.availability
+        if not self.tabulated:
+            return self.availability
+        # A run by time goes on for a while after its end, in which the last line of the table may apply.
+        horizon = self.rounds if self.rounds_of_time is None else MARGIN_OF_TABLES * self.rounds_of_time
+        return tabulate(self.availability, horizon, seed)
 
     def blocks(self, *, first: int = 0) -> list[Block]:
         """Return the blocks of rounds from a round on; raise ConfigError if `rounds` or `evaluate_every` is wrong."""
@@ -234,9 +239,14 @@ class ExperimentSpec:
 
         If it does, and the run ends at a time, this is the round at that time.
         """
+        return self.rounds if self.rounds_of_time is None else self.rounds_of_time
+
+    @property
+    def rounds_of_time(self) -> int | None:
+        """How many rounds of the availability model the time of the run has; None if it does not follow the time."""
         timing = self.timing
         if timing is None or timing.seconds_per_round is None or timing.until is None:
-            return self.rounds
+            return None
         return max(1, math.ceil(timing.until / timing.seconds_per_round))
 
     @cached_property
@@ -377,8 +387,8 @@ def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
         raise ConfigError(
             f"answers={timing.answers}: only {spec.cohort_size} clients are asked (cohort_size); give at most as many"
         )
-    if spec.tabulated and timing.seconds_per_round is not None:
-        raise ConfigError("seconds_per_round: the availability of a tabulated experiment is known per round only")
+    if spec.tabulated and timing.seconds_per_round is not None and timing.until is None:
+        raise ConfigError("until: the availability of a tabulated experiment must be known in advance; say until when")
 
 
 def _check_asynchronous(spec: ExperimentSpec) -> None:

@@ -95,7 +95,7 @@ def simulate(
         model: The (init, apply) pair to train.
         algorithm: Made by a factory such as `fedlaavg()`.
         availability: Which clients are available in which round.
-        rounds: The number of rounds.
+        rounds: The number of rounds; the largest number, if `timing` ends the run earlier.
         cohort_size: K, the number of clients that take part in a round. Give this or `participation`.
         participation: K / N.
         num_local_steps: C, the number of local steps, unless the algorithm fixes it.
