@@ -99,6 +99,16 @@ def test_a_target_that_is_reached_and_lost_again(board: Leaderboard) -> None:
     assert entry.swing == pytest.approx(0.8 / 3)
 
 
+def test_a_target_that_is_reached_at_the_end_does_not_count(tmp_path: Path) -> None:
+    """It is held for 900 s of 7200 s, more than a tenth, and for 0 s."""
+    write_method(tmp_path, "late", [rising(7), rising(8)])
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"late": ""}, "search": [], "target": 0.8})
+    found = Leaderboard(tmp_path).entry("case", "late").timed
+    assert found is not None
+    assert found.seconds_to_target.tolist() == [6300, math.inf]
+    assert found.first_seconds.tolist() == [6300, 7200]
+
+
 def test_methods_are_sorted_by_time_and_then_by_accuracy(board: Leaderboard) -> None:
     """`steady` has the same times as `fast` in another order; the diverged method is last."""
     assert [entry.method for entry in board.boards[0].entries] == ["fast", "steady", "swinging", "slow", "never", "bad"]

@@ -87,7 +87,7 @@ def _mark_target(axes: Axes, board: Board) -> None:
     if math.isfinite(board.target):
         axes.axhline(board.target, color="#777777", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
         axes.annotate(
-            f"target {board.target:.2f}", (1, board.target), xycoords=("axes fraction", "data"), ha="right",
+            f" target {board.target:.2f}", (0, board.target), xycoords=("axes fraction", "data"), ha="left",
             va="bottom", fontsize=7, color="#777777",
         )  # fmt: skip
 
