@@ -1,5 +1,6 @@
 """What the arena compares in time: keys of methods and cases, first steps of the search, and refused combinations."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from fedlatest.data import load_digits
 from fedlatest.errors import ConfigError
 from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.experiments.arena import Arena
-from fedlatest.experiments.arena_choices import METHODS_IN_TIME, named_cases, parse_cases, parse_methods
+from fedlatest.experiments.arena_choices import METHODS_IN_TIME, NamedOverrides, named_cases, parse_cases, parse_methods
 from fedlatest.experiments.step_search import Point
 
 RECIPE = RECIPES["quickstart"]
@@ -65,6 +66,24 @@ def test_the_pace_depends_on_the_method_and_not_on_the_steps() -> None:
     given = arena("fedavg", "diurnal-time", "evaluate_every=7").with_paces(FederationBuilder(load_digits()))
     [pair] = given.pairs
     assert given.trial(pair, Point()).values["evaluate_every"] == 7
+
+
+def test_cases_in_time_share_a_compiled_program(tmp_path: Path) -> None:
+    """Recorded phones with constant delays, and diurnal availability with log-normal ones."""
+    builder = FederationBuilder(load_digits())
+    lines = [f"{phone},0,86400" for phone in range(100)]
+    (tmp_path / "trace.csv").write_text("\n".join(["client,start,end", *lines]))
+    lines = [f"{phone},{5 + phone / 10}" for phone in range(100)]
+    (tmp_path / "delays.csv").write_text("\n".join(["client,training_seconds", *lines]))
+    phones = named_cases(RECIPE)["phones-time"]
+    phones = phones.replace("phones-300.csv.gz", str(tmp_path / "trace.csv"))
+    phones = phones.replace("phones-300-delays.csv", str(tmp_path / "delays.csv"))
+    plan = arena("fedbuff,fedavg", "diurnal-time")
+    both = (*plan.cases, NamedOverrides("phones", tuple(phones.split())))
+    plan = replace(plan, cases=both).with_paces(builder)
+    for method in plan.methods:
+        pairs = [pair for pair in plan.pairs if pair.method == method]
+        assert len({plan.trial(pair, Point()).spec(builder).batch_key for pair in pairs}) == 1
 
 
 def test_an_arena_by_rounds_has_no_pace() -> None:

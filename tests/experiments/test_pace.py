@@ -9,7 +9,7 @@ from fedlatest import ConfigError, always, fedavg, simulate_together
 from fedlatest.algorithms import fedbuff
 from fedlatest.availability import bernoulli, diurnal
 from fedlatest.delays import Delays, Timing, constant, lognormal
-from fedlatest.experiments.pace import EVALUATIONS, MARGIN, Pace, choose_pace, steps_until_the_end
+from fedlatest.experiments.pace import EVALUATIONS, MARGIN, Pace, choose_paces, steps_until_the_end
 from fedlatest.simulation import ExperimentSpec, Result
 from tests.problems import MODEL, small_federation
 
@@ -28,7 +28,16 @@ def test_equal_delays_give_the_exact_number() -> None:
     timing = Timing(Delays(training=10), seconds_per_round=60, until=3600)
     assert steps_until_the_end(spec(fedavg(), timing)) == pytest.approx(360)
     assert steps_until_the_end(spec(fedbuff(buffer=3), timing)) == pytest.approx(720)
-    assert choose_pace(spec(fedbuff(buffer=3), timing)) == Pace(MARGIN * EVALUATIONS * 6, 6)
+    assert choose_paces([spec(fedbuff(buffer=3), timing)]) == [Pace(MARGIN * EVALUATIONS * 6, 6)]
+
+
+def test_cases_with_similar_paces_have_the_same() -> None:
+    """360 and 480 rounds in an hour are 3 and 4 per evaluation, 3.5 on average; 3600 are too different."""
+    specs = [
+        spec(fedavg(), Timing(Delays(training=seconds), seconds_per_round=60, until=3600)) for seconds in (10, 7.5, 1)
+    ]
+    assert [pace.evaluate_every for pace in choose_paces(specs[:2])] == [4, 4]
+    assert [pace.evaluate_every for pace in choose_paces(specs)] == [3, 4, 30]
 
 
 def test_limits_of_rounds() -> None:
@@ -61,6 +70,6 @@ def test_the_estimate_is_close_to_a_simulation(algorithm: Any, availability: Any
 
 def test_runs_without_an_end_or_without_delays() -> None:
     with pytest.raises(ConfigError, match="until: the pace of a run depends on when it ends"):
-        choose_pace(spec(fedavg(), Timing(RANDOM)))
+        choose_paces([spec(fedavg(), Timing(RANDOM))])
     with pytest.raises(ConfigError, match="delays: all clients take no time"):
-        choose_pace(spec(fedavg(), Timing(Delays(), until=10)))
+        choose_paces([spec(fedavg(), Timing(Delays(), until=10))])

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.arena_choices import NamedOverrides
 from fedlatest.experiments.experiment import Experiment, FederationBuilder, Recipe
-from fedlatest.experiments.pace import Pace, choose_pace
+from fedlatest.experiments.pace import Pace, choose_paces
 from fedlatest.experiments.settings import applicable, arrivals_per_step, build_component, key_of, resolve
 from fedlatest.experiments.step_search import FACTOR, TRIALS_AT_ONCE, Point, best_point, is_at_edge, next_points
 from fedlatest.runs import RunFolder
@@ -118,8 +118,12 @@ class Arena:
         """
         if not self.in_time:
             return self
-        trials = {pair: self.trial(pair, Point()) for pair in self.pairs}
-        return replace(self, paces={pair: choose_pace(trial.spec(builder)) for pair, trial in trials.items()})
+        paces: dict[Pair, Pace] = {}
+        for method in self.methods:
+            pairs = [pair for pair in self.pairs if pair.method == method]
+            specs = [self.trial(pair, Point()).spec(builder) for pair in pairs]
+            paces |= dict(zip(pairs, choose_paces(specs), strict=True))
+        return replace(self, paces=paces)
 
     def check_keys(self) -> None:
         """Raise ConfigError if a value of a pair is invalid, or if an override changes no pair."""

@@ -5,6 +5,7 @@ or server steps of asynchronous methods, it needs to know about how long one las
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from fedlatest.simulation import ExperimentSpec
 EVALUATIONS = 120  # per run, about
 MARGIN = 4  # a run may take this many times the estimated number of steps before its rounds end it
 MOMENTS = 96  # at which delays and availability are drawn
+ALIKE = 2  # experiments whose numbers of steps differ by less than this factor are evaluated after equally many steps
 DIGITS = 2  # significant digits of the interval between evaluations, so that rounding errors do not change it
 
 
@@ -27,14 +29,22 @@ class Pace(NamedTuple):
     evaluate_every: int
 
 
-def choose_pace(spec: ExperimentSpec) -> Pace:
-    """Return rounds and `evaluate_every` with which a run is evaluated about EVALUATIONS times until its time is over.
+def choose_paces(specs: Sequence[ExperimentSpec]) -> list[Pace]:
+    """Return with which rounds and `evaluate_every` runs are evaluated about EVALUATIONS times in their time.
+
+    Experiments with similar numbers of steps have the same pace, which is one condition for running side by side.
+
+    Args:
+        specs: The experiments: one method in several cases.
 
     Raises:
-        ConfigError: If the run has no virtual time that ends, or no delays.
+        ConfigError: If an experiment has no virtual time that ends, or no delays.
     """
-    every = max(1, round(_significant(steps_until_the_end(spec) / EVALUATIONS)))
-    return Pace(MARGIN * EVALUATIONS * every, every)
+    steps = [steps_until_the_end(spec) for spec in specs]
+    if max(steps) < ALIKE * min(steps):
+        steps = [float(np.mean(steps))] * len(steps)
+    intervals = [max(1, round(_significant(number / EVALUATIONS))) for number in steps]
+    return [Pace(MARGIN * EVALUATIONS * every, every) for every in intervals]
 
 
 def steps_until_the_end(spec: ExperimentSpec) -> float:

@@ -18,6 +18,7 @@ from fedlatest.availability import Availability, always
 from fedlatest.availability.tabulated import tabulate
 from fedlatest.data import Federation
 from fedlatest.delays import Timing, Work
+from fedlatest.delays.common_form import in_common_form
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
 from fedlatest.machine import num_cores
@@ -78,8 +79,8 @@ class ExperimentSpec:
     privacy: Privacy | None = None
     timing: Timing | None = None
     tabulated: bool = False
-    """Evaluate the availability before the run, so that specs with different models share a program; the results are
-    the same, if a run ends at a virtual time up to then."""
+    """Evaluate the availability before the run and give delays a common form, so that specs with different models share
+    a program; the results are the same, if a run ends at a virtual time up to then."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the run as part of its identity."""
     notes: tuple[str, ...] = ()
@@ -202,7 +203,7 @@ class ExperimentSpec:
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
         privacy = None if self.noise_plan is None else trial_privacy(self.noise_plan)
-        clock = None if self.timing is None else trial_clock(self.timing, spec.work)
+        clock = None if spec._timing is None else trial_clock(spec._timing, spec.work)
         return [
             Trial(
                 jnp.uint32(seed),
@@ -220,6 +221,13 @@ class ExperimentSpec:
     def work(self) -> Work:
         """What a client does in one task."""
         return Work(self.num_local_steps * self.batch_size, nbytes(parameter_shapes(self.model.init)) / 1e6)
+
+    @cached_property
+    def _timing(self) -> Timing | None:
+        """The timing with which a trial is compiled."""
+        if self.timing is None or not self.tabulated:
+            return self.timing
+        return replace(self.timing, delays=in_common_form(self.timing.delays, self.federation.num_clients))
 
     def _availability(self, seed: int) -> Availability:
         """Return the availability model with which a trial is compiled."""
@@ -254,7 +262,8 @@ class ExperimentSpec:
         """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
         leaves, structure = jax.tree.flatten(self.executed._availability(self.seeds[0]))
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
-        delays = None if self.timing is None else jax.tree.map(jnp.shape, self.timing.delays)
+        timing = self.executed._timing
+        delays = None if timing is None else jax.tree.map(jnp.shape, timing.delays)
         same = (delays, layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
