@@ -17,7 +17,8 @@ import optax
 from fedlatest.algorithms import fedlaavg
 from fedlatest.errors import DivergedError
 from fedlatest.experiments import FederationBuilder
-from fedlatest.experiments.arena import CASES, FIRST_SEARCH_SEED
+from fedlatest.experiments.arena import FIRST_SEARCH_SEED
+from fedlatest.experiments.arena_choices import CASES
 from fedlatest.experiments.experiment import Experiment
 from fedlatest.experiments.mnist import DEFAULTS, mnist
 from fedlatest.experiments.settings import resolve

@@ -54,6 +54,7 @@ class EventQueue:
     now: int = 0
     version: int = 0
     dispatches: int = 0
+    num_started: int = 0
     waiting: list[tuple[Event, int]] = field(default_factory=list)  # arrivals in the buffer, with their staleness
     latest: dict[int, tuple[Floats, int]] = field(default_factory=dict)  # client -> update, version of its start
     last_start: dict[int, int] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class EventQueue:
             )
         for client in chosen:
             self.last_start[client] = self.dispatches
+        self.num_started += len(events)
         self.dispatches += 1
         return events
 

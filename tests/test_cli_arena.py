@@ -3,12 +3,13 @@
 import csv
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fedlatest.report.leaderboard import Leaderboard
-from fedlatest.runs import RunFolder
+from fedlatest.runs import Row, RunFolder
 from tests.command_line import Done, fedlatest_here
 
 SMALL = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "20")
@@ -111,10 +112,75 @@ def test_a_method_that_always_diverges_is_a_result(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a/arena.json").read_text())["search"][1]["score"] is None
 
 
+IN_TIME = (
+    "arena", "--set", "num_clients=20", "--set", "participation=0.2", "--set", "local_steps=2", "--set", "period=10",
+    "--availability", "diurnal-time", "--algorithms", "fedavg,fedavg:answers=3,fedlaavg_async", "--hours", "1",
+    "--trials", "4", "--seeds", "2", "--workers", "1", "--target", "0.5",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def in_time(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """A finished arena in time in the folder `a`; tests use a copy or only read."""
+    folder = tmp_path_factory.mktemp("in-time")
+    return folder, fedlatest_here(*IN_TIME, "--out", "a", cwd=folder)
+
+
+def test_an_arena_in_time_end_to_end(in_time: tuple[Path, Done]) -> None:
+    """All runs end after an hour, evaluated about equally often; four of 20 clients are asked or at work."""
+    folder, done = in_time
+    assert done.returncode == 0, done.stderr
+    assert "virtual hours to the target accuracy" in done.stdout
+    [board] = Leaderboard(folder / "a").boards
+    assert (board.until, board.target) == (3600, 0.5)
+    for entry in board.entries:
+        times = entry.run.metrics.column("time")
+        assert (times[:, -1] >= 3600).all()
+        assert 60 < (times[0] < 3600).sum() < 240
+        assert entry.timed is not None
+        assert not entry.timed.ends_early
+    found = {entry.method: entry for entry in board.entries}
+    limited, asynchronous = found["fedavg-answers=3"].timed, found["fedlaavg_async"].timed
+    assert limited is not None
+    assert asynchronous is not None
+    assert limited.dropped == pytest.approx(0.25, abs=0.02)
+    assert asynchronous.dropped == 0
+    assert 0 < asynchronous.failed < 0.1
+    with (folder / "a/leaderboard.csv").open() as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    # An upload has 650 numbers of 4 bytes.
+    uploads = [float(each[-1].uploads or 0) for each in _by_seed(found["fedavg"].run.metrics.rows)]
+    assert float(rows["fedavg"]["mb_up"]) == pytest.approx(sum(uploads) / 2 * 2600 / 1e6, rel=0.05)
+    assert rows["fedavg"]["hours"] == "1"
+    assert "| FedLaAvg, asynchronous |" in (folder / "a/leaderboard.md").read_text()
+    assert (folder / "a/time-diurnal-time.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "a/report.html").read_text()
+    assert "over virtual time and over bytes" in page
+    assert '"axes":["seconds","megabytes","time"],"x":"time"' in page
+
+
+def _by_seed(rows: Sequence[Row]) -> list[list[Row]]:
+    return [[row for row in rows if row.seed == seed] for seed in (0, 1)]
+
+
+def test_an_arena_in_time_runs_nothing_again(in_time: tuple[Path, Done], tmp_path: Path) -> None:
+    """The number of rounds between evaluations is found again."""
+    shutil.copytree(in_time[0] / "a", tmp_path / "a")
+    before = (tmp_path / "a/leaderboard.csv").read_text()
+    again = fedlatest_here(*IN_TIME, "--out", "a", cwd=tmp_path)
+    assert "0 of 15 runs were executed now" in again.stdout
+    assert (tmp_path / "a/leaderboard.csv").read_text() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--algorithms", "fedavgg"), "did you mean fedavg"),
+        (("--hours", "2"), "--hours 2: no case that is compared is in time; use --rounds"),
+        (("--hours", "-1", "--availability", "diurnal-time"), "--hours -1: must be above 0"),
+        (("--availability", "always", "--algorithms", "fedbuff"), "fedbuff: is asynchronous and needs a case"),
+        (("--availability", "phones-time"), "traces"),
+        (("--availability", "diurnal-time", "--algorithms", "fedavg:answers=20"), "answers=20: only 10 clients"),
         (("--algorithms", "fedavg:mu=1"), "its keys: "),
         (("--algorithms", "fedavg,fedavg"), "is given twice"),
         (("--availability", "moon"), "availability moon: unknown"),

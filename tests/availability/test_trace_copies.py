@@ -10,7 +10,7 @@ import pytest
 
 from fedlatest import ConfigError, DataError, Interval, trace
 from fedlatest.availability import AVAILABILITY, ClientInfo
-from fedlatest.availability.trace import Devices
+from fedlatest.availability.trace import Devices, devices_of_clients
 
 DAY = 4  # rounds
 # Three days; device 1 is never available, and device 3 only in the unfinished fourth day.
@@ -142,3 +142,26 @@ def test_a_thousand_clients_from_recorded_phones(phones: str) -> None:
     table = model.table(864)
     assert len({table[:, client].tobytes() for client in range(1000)}) == 1001 - (rates == 0).sum()
     assert (AVAILABILITY["trace"](clients, **keys, drop_absent=True).mean_rates(864) > 0).all()
+
+
+@pytest.mark.parametrize("drop_absent", [False, True])
+@pytest.mark.parametrize("devices", ["repeat", "sample"])
+def test_the_devices_of_clients_are_those_whose_availability_they_have(devices: Devices, drop_absent: bool) -> None:
+    """Each client's availability is that of the named device, shifted by whole days."""
+    names = ["zoe", "nobody", "ann", "bob"]
+    named = [Interval(names[int(client)], start, end) for client, start, end in RECORDED]
+    options: dict[str, Any] = {"num_clients": 12, "devices": devices, "day_length": DAY, "drop_absent": drop_absent}
+    table = trace(named, **options, seed=3).table(12).T
+    found = devices_of_clients(named, **options, seed=3)
+    assert len(found) == 12
+    for name, row in zip(found, table, strict=True):
+        assert name is not None
+        assert shifts_of(row, DEVICES[names.index(name)])
+    assert set(found) == ({"zoe", "ann"} if drop_absent else {"zoe", "ann", "bob"})
+
+
+def test_the_devices_of_clients_that_are_the_devices() -> None:
+    assert devices_of_clients(RECORDED, num_clients=6) == ["0", None, "2", "3", None, None]
+    assert devices_of_clients(RECORDED, num_clients=4, drop_absent=True) == ["0", "2", "3", None]
+    named = [Interval("b", 0, 1), Interval("a", 1, 2)]
+    assert devices_of_clients(named, names=["a", "b", "c"]) == ["a", "b", None]

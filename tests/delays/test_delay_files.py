@@ -51,3 +51,12 @@ def test_a_missing_file_and_a_wrong_number(tmp_path: Path) -> None:
         read_delays(tmp_path / "no.csv")
     with pytest.raises(ConfigError, match="num_clients=0: must be at least 1"):
         read_delays(tmp_path / "no.csv", num_clients=0)
+
+
+def test_clients_have_the_delays_of_their_devices(tmp_path: Path) -> None:
+    path = tmp_path / "delays.csv"
+    path.write_text("client,training_seconds\na,4\nb,16\n")
+    delays = read_delays(path, devices=["b", "a", None, "b"])
+    assert delays.milliseconds(0, jnp.arange(4), 0).tolist() == [16000, 4000, 0, 16000]
+    with pytest.raises(DataError, match=r"delays.csv: has no line for device c of the trace and 1 others"):
+        read_delays(path, devices=["a", "c", "d"])

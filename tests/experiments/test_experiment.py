@@ -1,10 +1,13 @@
 """From data and values to a federation and a specification."""
 
+from pathlib import Path
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fedlatest.availability.patterns import Windows
-from fedlatest.data import AccountSplit, TweetSet, generated_tweets, tweet_federation
+from fedlatest.data import AccountSplit, TweetSet, generated_tweets, load_digits, tweet_federation
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.data.sentiment140.parsing import Tweets, encode
 from fedlatest.experiments import RECIPES, FederationBuilder
@@ -88,3 +91,21 @@ def test_federation_of_four_tweets() -> None:
     assert federation.test_features.ids.tolist() == [[2, 0]]
     assert federation.ids.tolist() == [3, 7]
     assert federation.client_labels().tolist() == [0, 1]
+
+
+def test_clients_have_the_delays_of_the_phones_whose_availability_they_follow(tmp_path: Path) -> None:
+    """Phone p is available in the first p of 9 hours and takes p seconds; phone 0 is never available."""
+    lines = [f"{phone},0,{phone * 3600}" for phone in range(1, 10)]
+    (tmp_path / "trace.csv").write_text("\n".join(["client,start,end", *lines]))
+    lines = [f"{phone},{phone}" for phone in (3, 9, 1, 0, 2, 8, 7, 4, 6, 5)]  # in another order
+    (tmp_path / "delays.csv").write_text("\n".join(["client,training_seconds", *lines]))
+    [experiment] = RECIPES["digits"].experiments(
+        ["num_clients=30", "availability=trace", f"trace={tmp_path / 'trace.csv'}", "devices=sample",
+         "drop_absent=true", "round_length=3600", "day_length=32400", f"delays={tmp_path / 'delays.csv'}"]
+    )  # fmt: skip
+    spec = experiment.spec(FederationBuilder(load_digits()))
+    assert spec.timing is not None
+    seconds = spec.timing.delays.milliseconds(0, jnp.arange(30), 0) // 1000
+    hours = spec.availability.table(9).sum(axis=0)
+    assert hours.tolist() == seconds.tolist()
+    assert set(hours.tolist()) == set(range(1, 10))

@@ -51,3 +51,14 @@ def test_the_edge_is_reported() -> None:
     middle = {Point(0, 0): 0.9, Point(1, 0): 0.8, Point(-1, 0): 0.7, Point(0, 1): 0.6, Point(0, -1): 0.5}
     assert not is_at_edge(middle)
     assert is_at_edge(middle | {Point(0, 2): 0.95})
+
+
+def test_the_server_step_stays_below_its_limit() -> None:
+    """The largest server step is the best, and half a factor more is allowed."""
+    tried: dict[Point, float] = {}
+    for _ in range(5):
+        new = next_points(tried, number=3, largest_server=0.5)
+        assert len(new) == 3
+        tried |= {point: point.server - abs(point.client) for point in new}
+    assert best_point(tried) == Point(0, 0.5)
+    assert max(point.server for point in tried) == 0.5

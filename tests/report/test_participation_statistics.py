@@ -46,6 +46,9 @@ def test_picture_by_hand() -> None:
     Client 1 took part in rounds 0 and 1 (2/4), 3 in round 2 (1/4), 0 in round 0 (1/4), 0 and 2 in round 3 (2/4).
     """
     assert participation_picture(FOUR_ROUNDS, FOUR_CLIENTS).tolist() == [[0.5, 0.25], [0.25, 0.5]]
+    # By time, rounds 0 to 2 take place in rounds 0 and 1 of the model, and round 3 after the picture.
+    by_time = participation_picture(FOUR_ROUNDS, FOUR_CLIENTS, model_rounds=np.array([0, 0, 1, 9]))
+    assert by_time.tolist() == [[0.75, 0.0], [0.25, 0.0]]
 
 
 def test_shares_by_hand(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Numbers of a run per seed, and the values in which runs differ."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,17 +9,8 @@ import pytest
 from fedlatest.report import RunRecord, read_runs, write_page
 from fedlatest.report.page_data import axes
 from fedlatest.report.run_summaries import megabytes, run_values, spread, summarise, varying_keys, virtual_time
-from fedlatest.runs import Metrics
+from fedlatest.runs import Metrics, Row
 from tests.report.recorded_runs import FOUR_ROUNDS, cohorts, data_of, finish, write_run
-
-
-class TimedRow(NamedTuple):
-    """A row of metrics with a column `time`."""
-
-    seed: int
-    round: int
-    seconds: float
-    time: float
 
 
 def with_costs(run: RunRecord, **costs: int) -> RunRecord:
@@ -57,9 +48,16 @@ def test_virtual_time_is_an_axis_if_it_is_recorded(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     [run] = read_runs([tmp_path])
     assert virtual_time(run) is None
-    rows: list[Any] = [TimedRow(seed, round, 0.1, 3.0 * round + seed) for seed in (0, 1) for round in (0, 2)]
+    rows = [
+        Row(seed, round, 0.1, 1.0, 0.5, 1.0, 0.5, time=3.0 * round + seed, downloads=4 * round, uploads=3 * round)
+        for seed in (0, 1)
+        for round in (0, 2)
+    ]
     timed = run._replace(metrics=Metrics(rows))
     assert axes(timed, None)["time"] == [0.5, 6.5]
+    assert axes(timed, None)["megabytes"] is None
+    # Eight clients received 1 MB each, and six sent 2 MB each.
+    assert axes(with_costs(timed, up=2_000_000, down=1_000_000), None)["megabytes"] == [0, 20]
 
 
 def test_values_that_differ(tmp_path: Path) -> None:

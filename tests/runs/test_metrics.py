@@ -22,6 +22,6 @@ def test_time_to_accuracy() -> None:
 def test_metrics_files_without_the_column_time_are_read(tmp_path: Path) -> None:
     """Files of earlier versions end with the column average_error."""
     path = tmp_path / "metrics.csv"
-    path.write_text(",".join(COLUMNS[:-1]) + "\n0,5,0.5,1,0.5,1,0.25,3,2,1.5,2,\n")
+    path.write_text(",".join(COLUMNS[: COLUMNS.index("time")]) + "\n0,5,0.5,1,0.5,1,0.25,3,2,1.5,2,\n")
     [row] = read_metrics(path).rows
     assert (row.round, row.max_staleness, row.average_error, row.time) == (5, 2, None, None)

@@ -101,6 +101,8 @@ def test_the_compiled_loop_equals_the_event_queue(case: str, delays: str) -> Non
     timing = Timing(DELAYS[delays], seconds_per_round=10)
     state, record, reference = both(ASYNCHRONOUS[name](**options), timing, **options)
     assert_equal(state, record, reference)
+    assert state.traffic is not None
+    assert [int(count) for count in state.traffic] == [reference.num_started, *[len(reference.arrived)] * 2]
 
 
 @pytest.mark.parametrize("interruption", ["pause", "fail"])
@@ -110,6 +112,11 @@ def test_clients_that_become_unavailable(case: str, interruption: Any) -> None:
     timing = Timing(DELAYS["random"], seconds_per_round=10, interruption=interruption)
     state, record, reference = both(ASYNCHRONOUS[name](**options), timing, **options)
     assert_equal(state, record, reference)
+    assert state.traffic is not None
+    num_arrived, num_busy = len(reference.arrived), int(jnp.sum(state.flight.is_busy)) if state.flight else 0
+    assert num_arrived + num_busy <= int(state.traffic.downloads) <= reference.num_started
+    assert (int(state.traffic.downloads) > num_arrived + num_busy) == (interruption == "fail")
+    assert int(state.traffic.uploads) == int(state.traffic.merged) == num_arrived
 
 
 @pytest.mark.parametrize("interruption", ["pause", "fail"])

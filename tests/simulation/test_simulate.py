@@ -69,7 +69,7 @@ def test_evaluations_and_their_columns(run: tuple[Path, Result]) -> None:
         header, *rows = csv.reader(file)
     assert ",".join(header) == (
         "seed,round,seconds,train_loss,train_accuracy,test_loss,test_accuracy,"
-        "num_available,cohort_size,mean_staleness,max_staleness,average_error,time"
+        "num_available,cohort_size,mean_staleness,max_staleness,average_error,time,downloads,uploads,merged"
     )
     assert [(row[0], row[1]) for row in rows] == [(seed, r) for r in ("0", "5", "10", "12") for seed in ("0", "7")]
     assert rows[0][7:11] == ["", "", "", ""]

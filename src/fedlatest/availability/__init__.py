@@ -18,7 +18,7 @@ from fedlatest.availability.stochastic import (
     sine,
     staircase,
 )
-from fedlatest.availability.trace import trace
+from fedlatest.availability.trace import devices_of_clients, trace
 from fedlatest.availability.trace_files import Interval, read_trace, write_trace
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "always",
     "bernoulli",
     "both",
+    "devices_of_clients",
     "diurnal",
     "either",
     "interleaved_sine",

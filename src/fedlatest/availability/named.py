@@ -5,7 +5,7 @@ and the first line of its docstring is what `fedlatest list` prints.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from fedlatest.availability import composition, patterns, stochastic
 from fedlatest.availability import trace as traces
 from fedlatest.availability.base import Availability
 from fedlatest.availability.client_info import LEAVING, ClientInfo, check_share
-from fedlatest.availability.trace_files import find_trace, number_clients, read_trace
+from fedlatest.availability.trace_files import Interval, find_trace, number_clients, read_trace
 from fedlatest.data.federation import SECONDS_PER_DAY
 from fedlatest.data.sentiment140.accounts import sleep_window
 from fedlatest.errors import ConfigError, DataError
@@ -212,10 +212,7 @@ def _trace(
     """Recorded intervals of a file (client,start,end); a round lasts `round_length` of its time units."""
     if devices == "exact":
         _refuse_changed({"day_length": (day_length, SECONDS_PER_DAY)}, "devices=exact")
-    intervals = read_trace(find_trace(trace))
-    if not intervals:
-        raise DataError(f"trace={trace}: contains no interval")
-    names = clients.names if any(isinstance(interval.client, str) for interval in intervals) else None
+    intervals, names = _read_named_trace(trace, clients)
     if names is None:
         intervals, _ = number_clients(intervals)
     return traces.trace(
@@ -229,6 +226,31 @@ def _trace(
         drop_absent=drop_absent,
         seed=clients.seed,
     )
+
+
+def recorded_devices(clients: ClientInfo, values: Mapping[str, Any]) -> list[str | None]:
+    """Return the name of the recorded device that each client follows under `availability=trace`, None without one.
+
+    Args:
+        clients: What is known about the clients.
+        values: The keys of the model `trace`; others are ignored.
+    """
+    intervals, names = _read_named_trace(values["trace"], clients)
+    own = {key: values[key] for key in ("round_length", "devices", "day_length", "drop_absent") if key in values}
+    numbered = intervals if names is not None else number_clients(intervals)[0]
+    name_of = {str(here.client): str(there.client) for here, there in zip(numbered, intervals, strict=True)}
+    found = traces.devices_of_clients(
+        numbered, num_clients=clients.num_clients, names=names, seed=clients.seed, **own
+    )  # fmt: skip
+    return [None if name is None else name_of[name] for name in found]
+
+
+def _read_named_trace(trace: str, clients: ClientInfo) -> tuple[list[Interval], npt.NDArray[np.str_] | None]:
+    """Return the intervals of a file, and the names of the clients if the file names its devices."""
+    intervals = read_trace(find_trace(trace))
+    if not intervals:
+        raise DataError(f"trace={trace}: contains no interval")
+    return intervals, clients.names if any(isinstance(interval.client, str) for interval in intervals) else None
 
 
 def _client_rates(

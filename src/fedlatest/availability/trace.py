@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,68 +77,59 @@ def trace(
            [0, 1, 0, 1],
            [0, 0, 1, 0]])
     """
-    for name, length in (("round_length", round_length), ("day_length", day_length)):
-        if not (math.isfinite(length) and length > 0):
-            raise ConfigError(f"{name}={length}: must be a finite number above 0")
-    if devices not in ("exact", "repeat", "sample"):
-        raise ConfigError(f"devices={devices}: choose one of exact, repeat, sample")
-    if len(intervals) == 0:
-        raise DataError("the trace contains no interval")
     num_clients = _check_num_clients(num_clients, names)
-    if devices != "exact":
-        intervals, _ = number_clients(intervals)
-    elif names is not None:
-        if drop_absent:
-            raise ConfigError("drop_absent: renumbers the devices, so that names cannot be matched; leave out one")
-        intervals = _match_names(intervals, names)
-    elif named := next((client for client, _, _ in intervals if isinstance(client, str)), None):
-        raise ConfigError(
-            f"names: the trace names its clients ({named!r}, ...), but the names of the federation's clients are not "
-            f'given; pass names=federation.names, or devices="repeat" if it does not matter which client is which'
-        )
-    flat = np.fromiter(chain.from_iterable(intervals), np.float64, 3 * len(intervals))  # faster than np.array
-    clients, start_times, end_times = flat.reshape(-1, 3).T
-    most = num_clients if devices == "exact" and not drop_absent else MAX_DEVICES
-    in_range, ordered = (clients >= 0) & (clients < most), (start_times >= 0) & (start_times < end_times)
-    if not (valid := in_range & ordered & np.isfinite(end_times)).all():
-        index = int(np.argmin(valid))
-        client, start, end = intervals[index]
-        if not in_range[index]:
-            raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {most - 1}")
-        raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
-    last, num_days = float(end_times.max()), 0
-    if devices != "exact":
-        num_days = math.floor(last / day_length + 1 - NEARLY_A_DAY)
-        if num_days < 1:
-            raise ConfigError(
-                f"day_length={day_length}: the trace lasts only {last:g}, less than a day; "
-                f"set day_length in the trace's time unit, or use devices=exact"
-            )
-        last = num_days * day_length
-        end_times = np.minimum(end_times, last)  # intervals after the last whole day become empty
-    longest = MAX_ROUND if devices == "exact" else MAX_ROUNDS
-    if last / round_length > longest:
-        raise ConfigError(f"round_length={round_length}: the trace lasts more than {longest} rounds; use longer rounds")
-    length = math.ceil(last / round_length)
-    starts, ends = (np.ceil(times / round_length).astype(np.int64) for times in (start_times, end_times))
-    merged = _merge_overlaps(clients.astype(np.int64), starts, ends)
-    if merged.clients.size == 0:
-        raise ConfigError(f"round_length={round_length}: no interval of the trace contains a round; use shorter rounds")
-    num_devices = int(clients.max()) + 1
-    if drop_absent:
-        present, numbers = np.unique(merged.clients, return_inverse=True)
-        merged, num_devices = merged._replace(clients=numbers.astype(np.int64)), present.size
-        if devices == "exact" and num_devices > num_clients:
-            raise DataError(f"the trace has {num_devices} devices, but the federation has {num_clients} clients")
+    positions = _as_positions(intervals, names, devices=devices, drop_absent=drop_absent)
+    merged, numbers, num_days, length = _record(positions, num_clients, devices, round_length, day_length, drop_absent)
     if devices == "exact":
         return _device_trace(merged, num_clients, length if wrap else MAX_ROUND)
-    device, shift = _copies(num_clients, num_devices, num_days, shuffled=devices == "sample", seed=seed)
+    device, shift = _copies(num_clients, numbers.size, num_days, shuffled=devices == "sample", seed=seed)
     return CopiedTrace(
-        _device_trace(merged, num_devices, length),
+        _device_trace(merged, numbers.size, length),
         jnp.asarray(device, jnp.int32),
         jnp.asarray(np.round(shift * (day_length / round_length)) % length, jnp.int32),
         jnp.int32(MAX_ROUND if wrap else length),
     )
+
+
+def devices_of_clients(
+    intervals: Sequence[Interval],
+    *,
+    num_clients: int | None = None,
+    names: Sequence[str] | npt.NDArray[np.str_] | None = None,
+    round_length: float = 1.0,
+    devices: Devices = "exact",
+    day_length: float = SECONDS_PER_DAY,
+    drop_absent: bool = False,
+    seed: int = 0,
+) -> list[str | None]:
+    """Return the name of the recorded device that each client of `trace` follows, for the same arguments.
+
+    What else is known about the devices, such as their delays, can then be given to the same clients. None for a client
+    that is never available, because the trace has no interval for it.
+
+    Args:
+        intervals: See `trace`, as for the other arguments.
+        num_clients: Number of clients.
+        names: Names of the clients.
+        round_length: Length of a round.
+        devices: Whether clients are exactly the recorded devices, or copies of them.
+        day_length: Length of a day.
+        drop_absent: Whether devices that are available in no round were removed.
+        seed: Seed of the order of the devices.
+
+    >>> evenings = [Interval("zoe", 1, 2), Interval("ann", 1, 2)]
+    >>> devices_of_clients(evenings, num_clients=3, devices="repeat", day_length=2)
+    ['zoe', 'ann', 'zoe']
+    """
+    num_clients = _check_num_clients(num_clients, names)
+    positions = _as_positions(intervals, names, devices=devices, drop_absent=drop_absent)
+    recorded = {int(here.client): str(there.client) for here, there in zip(positions, intervals, strict=True)}
+    _, numbers, num_days, _ = _record(positions, num_clients, devices, round_length, day_length, drop_absent)
+    if devices == "exact":
+        own = numbers.tolist()[:num_clients]
+        return [recorded.get(number) for number in own] + [None] * (num_clients - len(own))
+    device, _ = _copies(num_clients, numbers.size, num_days, shuffled=devices == "sample", seed=seed)
+    return [recorded.get(number) for number in numbers[device].tolist()]
 
 
 @register_dataclass
@@ -244,6 +235,89 @@ class CopiedTrace(Deterministic):
         device, shift = (np.asarray(array, np.int64) for array in (self.device, self.shift))
         _, first, number = np.unique(device * MAX_ROUNDS + shift, return_index=True, return_inverse=True)
         return Availability.mean_rates(self.subset(first), horizon, seed)[number]
+
+
+class _Recording(NamedTuple):
+    """The intervals of a trace in rounds, disjoint and sorted."""
+
+    merged: RoundIntervals
+    numbers: Positions  # [D] the number of each device in the trace; different from 0 .. D - 1 if some were dropped
+    num_days: int  # 0 if the clients are exactly the devices
+    length: int  # rounds
+
+
+def _as_positions(
+    intervals: Sequence[Interval],
+    names: Sequence[str] | npt.NDArray[np.str_] | None,
+    *,
+    devices: Devices,
+    drop_absent: bool,
+) -> Sequence[Interval]:
+    """Return the intervals with numbers of devices or positions of clients instead of names."""
+    if devices not in ("exact", "repeat", "sample"):
+        raise ConfigError(f"devices={devices}: choose one of exact, repeat, sample")
+    if len(intervals) == 0:
+        raise DataError("the trace contains no interval")
+    if devices != "exact":
+        return number_clients(intervals)[0]
+    if names is not None:
+        if drop_absent:
+            raise ConfigError("drop_absent: renumbers the devices, so that names cannot be matched; leave out one")
+        return _match_names(intervals, names)
+    if named := next((client for client, _, _ in intervals if isinstance(client, str)), None):
+        raise ConfigError(
+            f"names: the trace names its clients ({named!r}, ...), but the names of the federation's clients are not "
+            f'given; pass names=federation.names, or devices="repeat" if it does not matter which client is which'
+        )
+    return intervals
+
+
+def _record(
+    intervals: Sequence[Interval],
+    num_clients: int,
+    devices: Devices,
+    round_length: float,
+    day_length: float,
+    drop_absent: bool,
+) -> _Recording:
+    """Return the intervals in rounds; see `trace` for the arguments and errors."""
+    for name, unit in (("round_length", round_length), ("day_length", day_length)):
+        if not (math.isfinite(unit) and unit > 0):
+            raise ConfigError(f"{name}={unit}: must be a finite number above 0")
+    flat = np.fromiter(chain.from_iterable(intervals), np.float64, 3 * len(intervals))  # faster than np.array
+    clients, start_times, end_times = flat.reshape(-1, 3).T
+    most = num_clients if devices == "exact" and not drop_absent else MAX_DEVICES
+    in_range, ordered = (clients >= 0) & (clients < most), (start_times >= 0) & (start_times < end_times)
+    if not (valid := in_range & ordered & np.isfinite(end_times)).all():
+        index = int(np.argmin(valid))
+        client, start, end = intervals[index]
+        if not in_range[index]:
+            raise DataError(f"the trace names client {client}, but the federation has clients 0 .. {most - 1}")
+        raise DataError(f"the trace has client {client} from {start} to {end}; an interval needs 0 <= start < end")
+    last, num_days = float(end_times.max()), 0
+    if devices != "exact":
+        num_days = math.floor(last / day_length + 1 - NEARLY_A_DAY)
+        if num_days < 1:
+            raise ConfigError(
+                f"day_length={day_length}: the trace lasts only {last:g}, less than a day; "
+                f"set day_length in the trace's time unit, or use devices=exact"
+            )
+        last = num_days * day_length
+        end_times = np.minimum(end_times, last)  # intervals after the last whole day become empty
+    longest = MAX_ROUND if devices == "exact" else MAX_ROUNDS
+    if last / round_length > longest:
+        raise ConfigError(f"round_length={round_length}: the trace lasts more than {longest} rounds; use longer rounds")
+    length = math.ceil(last / round_length)
+    starts, ends = (np.ceil(times / round_length).astype(np.int64) for times in (start_times, end_times))
+    merged = _merge_overlaps(clients.astype(np.int64), starts, ends)
+    if merged.clients.size == 0:
+        raise ConfigError(f"round_length={round_length}: no interval of the trace contains a round; use shorter rounds")
+    if not drop_absent:
+        return _Recording(merged, np.arange(int(clients.max()) + 1), num_days, length)
+    present, numbers = np.unique(merged.clients, return_inverse=True)
+    if devices == "exact" and present.size > num_clients:
+        raise DataError(f"the trace has {present.size} devices, but the federation has {num_clients} clients")
+    return _Recording(merged._replace(clients=numbers.astype(np.int64)), present, num_days, length)
 
 
 def _check_num_clients(num_clients: int | None, names: Sequence[str] | npt.NDArray[np.str_] | None) -> int:

@@ -31,14 +31,15 @@ def arena(
     ] = None,
     algorithms: Annotated[
         list[str] | None,
-        typer.Option(help="Methods, separated by commas: NAME or NAME:KEY=VALUE:... (default: all)."),
+        typer.Option(help="Methods, separated by commas: NAME or NAME:KEY=VALUE:... (default: see docs/arena.md)."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of the final runs.")] = 5,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds (default: the recipe's).")] = None,
+    hours: Annotated[float | None, typer.Option(help="Virtual hours of the cases in time (default: 24).")] = None,
     trials: Annotated[int, typer.Option(help="Trials of the step-size search for each method and case.")] = 9,
     search_seeds: Annotated[int, typer.Option(help="Seeds of each trial of the search.")] = 1,
     target: Annotated[
-        float | None, typer.Option(help="Accuracy for the rounds to a target (default: 95% of the best).")
+        float | None, typer.Option(help="Accuracy for the rounds or hours to a target (default: 95% of the best).")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all runs.")
@@ -57,15 +58,15 @@ def arena(
     """
     from fedlatest.cli.progress import format_duration
     from fedlatest.cli.run import check_is_no_run, find_recipe, with_rounds
-    from fedlatest.experiments.arena import (
-        Arena,
+    from fedlatest.experiments.arena import Arena, run_winners, search
+    from fedlatest.experiments.arena_choices import (
         default_cases,
         default_methods,
+        ends_at_a_time,
+        has_delays,
         named_cases,
         parse_cases,
         parse_methods,
-        run_winners,
-        search,
     )
     from fedlatest.report.leaderboard import read_arena, write_arena
 
@@ -74,8 +75,11 @@ def arena(
         raise ConfigError(f"--target {target}: must be an accuracy between 0 and 1")
     recipe = find_recipe(dataset)
     cases = parse_cases(split_list(availability) or default_cases(recipe), named_cases(recipe))
-    methods = parse_methods(split_list(algorithms) or default_methods())
-    overrides = tuple(with_rounds(settings, rounds))
+    overrides = tuple(with_hours(with_rounds(settings, rounds), hours))
+    all_overrides = [*overrides, *(override for case in cases for override in case.overrides)]
+    if hours is not None and not has_delays(*all_overrides):
+        raise ConfigError(f"--hours {hours:g}: no case that is compared is in time; use --rounds")
+    methods = parse_methods(split_list(algorithms) or default_methods(in_time=ends_at_a_time(*all_overrides)))
     plan = Arena(recipe, cases, methods, overrides, trials, search_seeds, seeds, to or Path())
     if to is None:
         plan = plan.in_folder(Path("runs") / f"arena-{dataset}-{_digest(plan)}")
@@ -84,6 +88,8 @@ def arena(
     _check_same(plan)
     started = time.monotonic()
     many = ManyRuns(recipe.name, recipe.load, data, plan.root, Resources(device, workers, cluster))
+    if plan.in_time:
+        plan = plan.with_paces(many.builder)
     work = _WorkLeft(plan)
 
     def run_all(experiments: Sequence["Experiment"], folders: Sequence[Path], numbers: Sequence[int]) -> None:
@@ -107,6 +113,19 @@ def split_list(texts: list[str] | None) -> list[str]:
     ['a', 'b', 'c']
     """
     return [item.strip() for text in texts or [] for item in text.split(",") if item.strip()]
+
+
+def with_hours(overrides: list[str], hours: float | None) -> list[str]:
+    """Return the overrides with the time limit that `--hours` gives.
+
+    >>> with_hours(["rounds=9"], 0.5)
+    ['rounds=9', 'until=1800']
+    """
+    if hours is None:
+        return overrides
+    if not 0 < hours < math.inf:
+        raise ConfigError(f"--hours {hours:g}: must be above 0")
+    return [*overrides, f"until={3600 * hours:g}"]
 
 
 class _WorkLeft:
@@ -154,10 +173,13 @@ def _write_results(root: Path) -> None:
     from fedlatest.report.leaderboard import Leaderboard
     from fedlatest.report.leaderboard_tables import write_leaderboard
     from fedlatest.report.rank_figures import draw_ranks
+    from fedlatest.report.time_figures import draw_time_and_bytes
 
     board = Leaderboard(root)
     out.print(_summary(board), width=max(out.width, 40 + 14 * len(board.cases)), crop=False)
     paths = write_leaderboard(board, root)
+    for each in board.boards if board.in_time else []:
+        paths += [draw_time_and_bytes(each, root / f"time-{each.case}.{suffix}") for suffix in ("png", "pdf")]
     if len(board.methods) > 1:
         paths += [draw_ranks(board, root / f"ranks.{suffix}") for suffix in ("png", "pdf")]
     for path in paths:
@@ -166,17 +188,17 @@ def _write_results(root: Path) -> None:
 
 
 def _summary(board: "Leaderboard") -> Table:
+    from fedlatest.report.timed_tables import main_cell
+
     table = Table("method", box=None, header_style="bold", pad_edge=False)
     for name in ("mean rank", *board.cases):
         table.add_column(name, justify="right")
     mean = dict(zip(board.methods, board.ranking.mean, strict=True))
     for method in board.by_rank:
-        accuracies = [board.entry(case, method) for case in board.cases]
-        cells = [
-            "diverged" if math.isinf(each.mean) else f"{each.mean:.4f}{'*' if each.ties_best else ' '}"
-            for each in accuracies
-        ]
+        entries = [board.entry(case, method) for case in board.cases]
+        cells = [main_cell(entry, bold="{}*") + ("" if entry.ties_best else " ") for entry in entries]
         table.add_row(board.titles[method], f"{mean[method]:.1f}", *cells)
-    table.caption = "late mean test accuracy; * the best of a case, or not significantly different from it"
+    what = "virtual hours to the target accuracy" if board.in_time else "late mean test accuracy"
+    table.caption = f"{what}; * the best of a case, or not significantly different from it"
     table.caption_justify = "left"
     return table

@@ -106,7 +106,7 @@ class ExperimentBars:
                 self._progress.console.print(note, soft_wrap=True)
         else:
             self._progress.update(self._task, compiling=False)
-        self._progress.update(self._task, completed=progress.round)
+        self._progress.update(self._task, completed=progress.round, total=progress.rounds)
         if self._lines is not None:
             self._lines(progress)
         if not self._estimate_shown and progress.seconds_left is not None:
@@ -194,7 +194,9 @@ class BatchBars:
         # Experiments of a batch may resume from different rounds, so the round can go back.
         new_rounds = max(0, progress.round - self._last_round[number])
         self._last_round[number] = progress.round
-        self._progress.update(self._tasks[number], completed=progress.round, status=f"{progress.round}/{rounds}")
+        in_time = "until" in batch.experiments[0].values  # then the number of rounds is not known in advance
+        status = f"{progress.round / rounds:.0%}" if in_time else f"{progress.round}/{rounds}"
+        self._progress.update(self._tasks[number], completed=progress.round, status=status)
         if progress.done:
             self._num_done += len(batch.experiments)
             self._progress.remove_task(self._tasks[number])

@@ -111,10 +111,9 @@ def run(
     try:
         if cluster:
             from fedlatest.experiments.parallel_runs import default_workers
-            from fedlatest.simulation.blocks import blocks
 
             for spec in specs:
-                blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before runs are replaced
+                spec.blocks()  # raises ConfigError before runs are replaced
             run_on_cluster(
                 cluster, experiments, folders, builder, chosen.name, data, numbers,
                 num_workers=default_workers(), device=device, replace=force, log=loggers,

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,17 +26,21 @@ class DelayTable(NamedTuple):
     """Seconds by stage: "download", "training" and "upload", those that the file has."""
 
 
-def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
+def read_delays(
+    path: Path | str, *, num_clients: int | None = None, devices: Sequence[str | None] | None = None
+) -> Delays:
     """Read the delays of devices from a CSV file.
 
     The first line names the columns: `client`, and at least one of `download_seconds`, `training_seconds` and
     `upload_seconds`; a stage without a column takes no time. Client i of the federation has the delays of the i-th
-    line.
+    line, unless `devices` says which line is its own.
 
     Args:
         path: The file; compressed if its name ends in .gz.
         num_clients: The number of clients of the federation. If there are more of them than lines, the lines repeat:
             client i has those of line i modulo their number. By default the number of lines.
+        devices: For each client the device, as the column `client` names it, whose delays it has, such as the phone
+            whose availability it follows; None for a client that is never available and takes no time.
 
     Raises:
         DataError: If the file cannot be read or a line is not valid.
@@ -45,9 +50,10 @@ def read_delays(path: Path | str, *, num_clients: int | None = None) -> Delays:
         raise ConfigError(f"num_clients={num_clients}: must be at least 1")
     table = read_delay_table(path)
     num_lines = len(table.clients)
-    lines_of = np.arange(num_clients or num_lines) % num_lines
-    stages = {name: constant(values[lines_of]) for name, values in table.seconds.items()}
-    return Delays(**stages)
+    lines_of = (
+        np.arange(num_clients or num_lines) % num_lines if devices is None else _lines(path, table.clients, devices)
+    )
+    return Delays(**{name: constant(np.append(values, 0.0)[lines_of]) for name, values in table.seconds.items()})
 
 
 def read_delay_table(path: Path | str) -> DelayTable:
@@ -88,6 +94,19 @@ def read_delay_table(path: Path | str) -> DelayTable:
     if not seen:
         raise DataError(f"{path}: holds no delays, only the first line")
     return DelayTable(list(seen), {name.removesuffix("_seconds"): np.array(values) for name, values in columns.items()})
+
+
+def _lines(path: Path | str, clients: Sequence[str], devices: Sequence[str | None]) -> npt.NDArray[np.int64]:
+    """Return the position of each device among the lines; that after the last for None."""
+    position: dict[str | None, int] = {name.strip(): number for number, name in enumerate(clients)}
+    position[None] = len(clients)
+    if unknown := [device for device in devices if device not in position]:
+        raise DataError(
+            f"{path}: has no line for device {unknown[0]} of the trace"
+            + (f" and {len(set(unknown)) - 1} others" if len(set(unknown)) > 1 else "")
+            + "; both files must name the same devices"
+        )
+    return np.array([position[device] for device in devices])
 
 
 def _seconds(path: Path, number: int, name: str, text: str) -> float:

@@ -1,4 +1,4 @@
-"""Timing: the delays of the clients, when a synchronous round ends, and how availability follows the time."""
+"""Timing: the delays of the clients, when rounds and runs end, and how availability follows the time."""
 
 import math
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from fedlatest.errors import ConfigError
 
 Interruption = Literal["finish", "pause", "fail"]
 MAX_SECONDS_PER_ROUND = 10**5
+MAX_UNTIL = 10**9  # 31 years
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Timing:
         interruption: What a client does that becomes unavailable before its update has arrived: "finish" as if it were
             available, "pause" until it is available again, or "fail", upon which the server stops waiting for it.
             "pause" and "fail" need `seconds_per_round`.
+        until: End the run at the first evaluation at which this number of virtual seconds has passed in all of its
+            trials; `rounds` is then the largest number of rounds. None ends it after `rounds` rounds.
 
     >>> Timing(Delays(training=10), deadline=30).deadline
     30
@@ -36,6 +39,7 @@ class Timing:
     answers: int | None = None
     seconds_per_round: int | None = None
     interruption: Interruption = "finish"
+    until: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.delays, Delays):
@@ -53,6 +57,8 @@ class Timing:
             raise ConfigError(f"interruption={self.interruption!r}: choose one of {', '.join(get_args(Interruption))}")
         if self.interruption != "finish" and seconds is None:
             raise ConfigError(f"interruption={self.interruption!r}: needs seconds_per_round")
+        if self.until is not None and not 0 < self.until <= MAX_UNTIL:
+            raise ConfigError(f"until={self.until}: must be above 0 and at most {MAX_UNTIL} seconds")
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the manifest of a run stores."""
@@ -62,4 +68,5 @@ class Timing:
             "answers": self.answers,
             "seconds_per_round": self.seconds_per_round,
             "interruption": self.interruption,
+            **({} if self.until is None else {"until": self.until}),
         }

@@ -9,58 +9,32 @@ seeds. All runs share the federation and, for a given seed, the availability and
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedlatest.algorithms import ALGORITHMS
-from fedlatest.availability import AVAILABILITY
+import jax.numpy as jnp
+
 from fedlatest.errors import ConfigError
-from fedlatest.experiments.experiment import Experiment, Recipe
-from fedlatest.experiments.settings import applicable, did_you_mean, key_of, keywords, resolve, split_pair
+from fedlatest.experiments.arena_choices import NamedOverrides
+from fedlatest.experiments.experiment import Experiment, FederationBuilder, Recipe
+from fedlatest.experiments.pace import Pace, choose_paces
+from fedlatest.experiments.settings import applicable, arrivals_per_step, build_component, key_of, resolve
 from fedlatest.experiments.step_search import FACTOR, TRIALS_AT_ONCE, Point, best_point, is_at_edge, next_points
 from fedlatest.runs import RunFolder
+from fedlatest.runs.timed_curves import late_means, time_limit
+from fedlatest.simulation.experiment_spec import cohort_size
 
 FIRST_SEARCH_SEED = 1_000_000  # final runs have the seeds 0, 1, ...
 SCORE = "train_accuracy"
-SERVER_STEP = "server_step"
+SERVER_STEP, MIXING = "server_step", "mixing"  # keys of step sizes of the server; a mixing is at most 1
+LIMITS_OF_ROUNDS = ("deadline", "answers")  # which asynchronous methods do not have
 CHOSEN_BY_OPTIONS = {"algorithm": "--algorithms", "availability": "--availability"}
-
-CASES = {  # availability depends on the label, so that methods which ignore the absent clients learn the wrong mixture
-    "always": "availability=always",
-    "bernoulli": "availability=labels low=0.05 high=0.95",
-    "markov": "availability=markov rate_by=labels correlation=50",
-    "sine": "availability=sine rate_by=labels amplitude=0.5 period=100",
-    "staircase": "availability=staircase rate_by=labels low=0.2 period=100",
-    "interleaved": "availability=interleaved_sine rate_by=labels amplitude=0.5 period=100",
-    "diurnal": "availability=diurnal",
-    "windows": "availability=windows rounds_per_day=60",
-    "departures": "availability=departures rate=0.3 leaving=0.3 leavers=labels",
-    "phones": ("availability=trace trace=phones-300.csv.gz devices=sample drop_absent=true wrap=true round_length=300"),
-}
-NEEDS_FILES = {"phones"}  # cases that are not compared unless the user asks for them
-TEXT_CASES = {
-    "always": "availability=always",
-    "sleep": "availability=sleep",
-    "sleep-24": "availability=sleep rounds_per_day=24",
-}
 
 RunAll = Callable[[Sequence[Experiment], Sequence[Path], Sequence[int]], None]
 """Runs experiments, each into its folder, with some seeds; runs that are finished or diverged are left as they are."""
-
-
-class NamedOverrides(NamedTuple):
-    """A method or an availability case: a name and the KEY=VALUE overrides that define it, its component first."""
-
-    name: str
-    overrides: tuple[str, ...]
-
-    @property
-    def component(self) -> str:
-        """The name of the algorithm or of the availability model."""
-        return split_pair(self.overrides[0])[1]
 
 
 class Pair(NamedTuple):
@@ -88,6 +62,7 @@ class Arena:
         num_search_seeds: seeds of each trial.
         num_seeds: seeds of the final runs.
         root: the folder that holds all run folders.
+        paces: for pairs with virtual time, their rounds and how often they are evaluated; see `with_paces`.
     """
 
     recipe: Recipe
@@ -98,6 +73,7 @@ class Arena:
     num_search_seeds: int
     num_seeds: int
     root: Path
+    paces: Mapping[Pair, Pace] = field(default_factory=dict)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -129,6 +105,26 @@ class Arena:
         """Return the same arena in another folder."""
         return replace(self, root=root)
 
+    @property
+    def in_time(self) -> bool:
+        """Whether the cases have a virtual time, in which methods are compared."""
+        return all(is_timed(values) for values in self.defaults.values())
+
+    def with_paces(self, builder: FederationBuilder) -> "Arena":
+        """Return the same arena with the paces of its runs, if it compares methods in time.
+
+        Args:
+            builder: holds the data, on which availability may depend.
+        """
+        if not self.in_time:
+            return self
+        paces: dict[Pair, Pace] = {}
+        for method in self.methods:
+            pairs = [pair for pair in self.pairs if pair.method == method]
+            specs = [self.trial(pair, Point()).spec(builder) for pair in pairs]
+            paces |= dict(zip(pairs, choose_paces(specs), strict=True))
+        return replace(self, paces=paces)
+
     def check_keys(self) -> None:
         """Raise ConfigError if a value of a pair is invalid, or if an override changes no pair."""
         for override in self.overrides:
@@ -138,7 +134,14 @@ class Arena:
         for override in self.overrides:
             if key_of(override) not in used:
                 raise ConfigError(f"--set {override}: no method and no case that is compared has this key")
-        assert self.defaults
+        timed = {pair.case.name for pair, values in self.defaults.items() if is_timed(values)}
+        if timed and len(timed) < len(self.cases):
+            raise ConfigError(
+                f"--availability: {sorted(timed)[0]} compares methods by time, and other cases by rounds; compare them "
+                "in two arenas"
+            )
+        for pair, values in self.defaults.items():
+            _check_method(pair, values)
 
     def description(self) -> dict[str, Any]:
         """Return the configuration as plain data."""
@@ -159,12 +162,13 @@ class Arena:
             best, at_edge = best_point(found), is_at_edge(found)
             for point, score in found.items():
                 values = self.trial(pair, point).values
+                server_key = server_step_key(values)
                 rows.append(
                     {
                         "case": pair.case.name,
                         "method": pair.method.name,
                         "learning_rate": values["learning_rate"],
-                        "server_step": values.get(SERVER_STEP),
+                        "server_step": None if server_key is None else values[server_key],
                         "score": score if math.isfinite(score) else None,
                         "best": point == best,
                         "at_edge": point == best and at_edge,
@@ -185,19 +189,37 @@ class Arena:
         values = dict(self.defaults[pair])
         values["learning_rate"] = _scaled(values["learning_rate"], point.client)
         name = f"{pair.name}--{values['learning_rate']:g}"
-        if SERVER_STEP in values:
-            values[SERVER_STEP] = _scaled(values[SERVER_STEP], point.server)
-            name += f"-{values[SERVER_STEP]:g}"
+        if (server_key := server_step_key(values)) is not None:
+            values[server_key] = _scaled(values[server_key], point.server)
+            name += f"-{values[server_key]:g}"
+        if pair in self.paces:
+            chosen = {key_of(override) for override in self.overrides}
+            values |= {key: value for key, value in self.paces[pair]._asdict().items() if key not in chosen}
         return Experiment(name, values, tabulated=True)
 
-    def has_server_step(self, pair: Pair) -> bool:
-        """Return whether the method has a server step to search for."""
-        return SERVER_STEP in self.defaults[pair]
+    def next_points(self, pair: Pair, scores: Mapping[Point, float], number: int) -> list[Point]:
+        """Return the points that the search of a pair tries next; see `step_search.next_points`.
+
+        Args:
+            pair: the pair.
+            scores: the scores of the points that were tried.
+            number: how many points to return.
+        """
+        values = self.defaults[pair]
+        key = server_step_key(values)
+        largest = math.log(1 / values[MIXING], FACTOR) if key == MIXING else math.inf
+        return next_points(scores, number=number, has_server_step=key is not None, largest_server=largest)
 
     def _resolve(self, pair: Pair) -> dict[str, Any]:
-        own = self._own_overrides(pair)
+        common = [*pair.case.overrides, *self._own_overrides(pair)]
         defaults = {**self.recipe.defaults, "algorithm": pair.method.component}
-        return resolve(defaults, [*pair.case.overrides, *own, *pair.method.overrides])
+        if arrivals_per_step(defaults) is not None:
+            common = [override for override in common if key_of(override) not in LIMITS_OF_ROUNDS]
+        chosen = [*common, *pair.method.overrides]
+        values = resolve(defaults, chosen)
+        if SERVER_STEP in values and SERVER_STEP not in map(key_of, chosen):
+            values[SERVER_STEP] = float(f"{values[SERVER_STEP] * _server_scale(values):.3g}")
+        return values
 
     def _own_overrides(self, pair: Pair) -> list[str]:
         """Return the common overrides that apply to a pair."""
@@ -218,9 +240,9 @@ def search(arena: Arena, run_all: RunAll) -> Scores:
     scores: Scores = {pair: {} for pair in arena.pairs}
     for number in arena.stages:
         points = {
-            pair: next_points(scores[pair], number=number, has_server_step=arena.has_server_step(pair))
+            pair: arena.next_points(pair, scores[pair], number)
             for pair in arena.pairs
-        }
+        }  # fmt: skip
         trials = {(pair, point): arena.trial(pair, point) for pair in arena.pairs for point in points[pair]}
         folders = [arena.search_folder(trial) for trial in trials.values()]
         run_all(list(trials.values()), folders, arena.search_seeds)
@@ -239,73 +261,55 @@ def run_winners(arena: Arena, scores: Scores, run_all: RunAll) -> None:
 
 
 def score(folder: RunFolder) -> float:
-    """Return the mean training accuracy over the last quarter of the rounds; minus infinity if the run diverged."""
+    """Return the mean training accuracy over the last quarter of the run; minus infinity if it diverged.
+
+    The last quarter is that of the virtual time, if the run ends at one, and otherwise of the rounds.
+    """
     if not folder.finished:
         return float("-inf")
-    mean = float(folder.metrics().late(SCORE).mean())
+    metrics, until = folder.metrics(), time_limit(folder.manifest)
+    mean = float((metrics.late(SCORE) if until is None else late_means(metrics, SCORE, until)).mean())
     return mean if mean == mean else float("-inf")
 
 
-def named_cases(recipe: Recipe) -> Mapping[str, str]:
-    """Return the predefined availability cases of a recipe: KEY=VALUE overrides, separated by spaces."""
-    return TEXT_CASES if recipe.defaults["partition"] == "account" else CASES
+def is_timed(values: Mapping[str, Any]) -> bool:
+    """Return whether an experiment with these values ends at a virtual time."""
+    return "until" in values
 
 
-def default_cases(recipe: Recipe) -> list[str]:
-    """Return the names of the cases that are compared if the user chooses none."""
-    return [name for name in named_cases(recipe) if name not in NEEDS_FILES]
+def server_step_key(values: Mapping[str, Any]) -> str | None:
+    """Return the key of the server's step size: `server_step`, `mixing` of FedAsync, or None.
 
-
-def default_methods() -> list[str]:
-    """Return the methods that are compared if the user chooses none: all, except sequential SGD on pooled data."""
-    variants = ["fedstale:rates=known", "inverse_probability:rates=known"]
-    return [*(name for name, factory in ALGORITHMS.items() if not factory().pooled), *variants]
-
-
-def parse_methods(texts: Iterable[str]) -> tuple[NamedOverrides, ...]:
-    """Return the methods that texts such as `fedavg` or `fedlaavg:fresh=cohort` describe.
-
-    >>> parse_methods(["fedlaavg:fresh=cohort"])
-    (NamedOverrides(name='fedlaavg-fresh=cohort', overrides=('algorithm=fedlaavg', 'fresh=cohort')),)
+    >>> server_step_key({"mixing": 0.6}), server_step_key({"mu": 0.1})
+    ('mixing', None)
     """
-    return _distinct([_parse("algorithm", text, ALGORITHMS) for text in texts])
+    return next((key for key in (SERVER_STEP, MIXING) if key in values), None)
 
 
-def parse_cases(texts: Iterable[str], named: Mapping[str, str]) -> tuple[NamedOverrides, ...]:
-    """Return the availability cases that texts such as `diurnal` or `bernoulli:rate=0.1` describe.
+def _server_scale(values: Mapping[str, Any]) -> float:
+    """Return the factor of the default server step with which the search of an asynchronous method begins.
 
-    Args:
-        texts: names of `named`, or names of availability models with their keys.
-        named: predefined cases by name, each with KEY=VALUE overrides separated by spaces.
+    A step along the average of all clients' updates is taken after every B arrivals instead of after a round of K
+    clients: B / K of the default gives the same progress per arrival. Other methods begin with their default.
     """
-    return _distinct(
-        [
-            NamedOverrides(text, tuple(named[text].split()))
-            if text in named
-            else _parse("availability", text, AVAILABILITY)
-            for text in texts
-        ]
-    )
+    buffer = arrivals_per_step(values)
+    if buffer is None or not build_component("algorithm", values).client_state(jnp.zeros(1)).remembered:
+        return 1.0
+    return buffer / cohort_size(values["num_clients"], None, values["participation"])
 
 
-def _parse(component: str, text: str, known: Mapping[str, Any]) -> NamedOverrides:
-    name, *changes = text.split(":")
-    if name not in known:
-        raise ConfigError(f"{component} {name}: unknown{did_you_mean(name, known)}")
-    for change in changes:
-        key, equals, _ = change.partition("=")
-        if not equals or key not in keywords(known[name]):
-            keys = ", ".join(keywords(known[name])) or "none"
-            raise ConfigError(f"{text}: {change!r} is not KEY=VALUE with a key of {name} (its keys: {keys})")
-    return NamedOverrides("-".join([name, *changes]).replace("/", "_"), (f"{component}={name}", *changes))
-
-
-def _distinct(choices: Sequence[NamedOverrides]) -> tuple[NamedOverrides, ...]:
-    names = [each.name for each in choices]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{name}: is given twice")
-    return tuple(choices)
+def _check_method(pair: Pair, values: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a method does not fit its case."""
+    case, method = pair.case.name, pair.method.name
+    if arrivals_per_step(values) is not None:
+        if not is_timed(values):
+            raise ConfigError(
+                f"{method}: is asynchronous and needs a case with virtual time, such as diurnal-time; {case} has rounds"
+            )
+        if given := [key for key in LIMITS_OF_ROUNDS if key in values]:
+            raise ConfigError(f"{method}: {given[0]} ends rounds, and asynchronous methods have none; leave it out")
+    elif not is_timed(values) and (given := [key for key in LIMITS_OF_ROUNDS if key in values]):
+        raise ConfigError(f"{method}: {given[0]} has no effect in {case}, which has no delays; use a case in time")
 
 
 def _scaled(base: float, power: float) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.availability import Availability, ClientInfo
+from fedlatest.availability.named import recorded_devices
 from fedlatest.data import AccountSplit, Federation, Samples, TweetSet, tweet_federation
 from fedlatest.data.progress import ProgressCallback
 from fedlatest.delays import Delays, Timing, constant, lognormal, read_delays
@@ -55,6 +56,7 @@ class FederationBuilder:
         self._models: dict[tuple[Any, ...], Model] = {}
         self._specs: dict[Hashable, ExperimentSpec] = {}
         self._rates: dict[tuple[Any, ...], npt.NDArray[np.float64]] = {}
+        self._devices: dict[tuple[Any, ...], list[str | None]] = {}  # of traces, one per client
 
     def build(self, values: Mapping[str, Any]) -> BuiltFederation:
         """Return the federation that an experiment's values describe."""
@@ -96,6 +98,19 @@ class FederationBuilder:
             rates = participation_rates(availability, rounds=values["rounds"], cohort_size=cohort_size)
             self._rates[identity] = rates
         return self._rates[identity]
+
+    def timing(self, values: Mapping[str, Any]) -> Timing | None:
+        """Return the timing that an experiment's values describe, if any.
+
+        Clients that follow the devices of a trace have the delays of these devices.
+        """
+        clients = self.build(values).clients
+        if "delays" not in values or values["availability"] != "trace":
+            return timing_of(values, clients.num_clients)
+        identity = (*_identity("partition", values), *_identity("availability", values))
+        if identity not in self._devices:
+            self._devices[identity] = recorded_devices(clients, values)
+        return timing_of(values, clients.num_clients, devices=self._devices[identity])
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise an error if the federation, the availability or the algorithm of an experiment cannot be built."""
@@ -150,8 +165,8 @@ class Experiment:
             raise ConfigError(f"local_steps={values['local_steps']}: must be at least 1")
         built, algorithm = builder.build(values), build_component("algorithm", values)
         num_clients = built.federation.num_clients
-        size, timing = cohort_size(num_clients, None, values["participation"]), timing_of(values, num_clients)
-        by_time = timing is not None and timing.seconds_per_round is not None
+        size, timing = cohort_size(num_clients, None, values["participation"]), builder.timing(values)
+        is_open = timing is not None and timing.seconds_per_round is not None and timing.until is None
         return ExperimentSpec(
             federation=built.federation,
             model=builder.model(values),
@@ -172,7 +187,7 @@ class Experiment:
             remembered_dtype=values.get("remembered_dtype"),
             privacy=privacy_of(values, num_clients),
             timing=timing,
-            tabulated=self.tabulated and not by_time,  # a table has one line per simulated round
+            tabulated=self.tabulated and not is_open,  # a table needs an end
             config=dict(values),
             notes=built.notes,
         )
@@ -270,10 +285,17 @@ def privacy_of(values: Mapping[str, Any], num_clients: int) -> Privacy | None:
     return Privacy(**own)
 
 
-def timing_of(values: Mapping[str, Any], num_clients: int) -> Timing | None:
+def timing_of(
+    values: Mapping[str, Any], num_clients: int, *, devices: Sequence[str | None] | None = None
+) -> Timing | None:
     """Return the timing that an experiment's values ask for, if any.
 
     A relative path of `delays` names a file in the current folder, or else in the folder FEDLATEST_DATA/traces.
+
+    Args:
+        values: The values of the experiment.
+        num_clients: Number of clients.
+        devices: For each client the device of the file of delays that it is; see `read_delays`.
 
     Raises:
         ConfigError: If a value is out of range, or delays are given in two ways.
@@ -283,11 +305,13 @@ def timing_of(values: Mapping[str, Any], num_clients: int) -> Timing | None:
     30.0
     """
     stages = {key: values[key] for key in ("download_seconds", "training_seconds", "upload_seconds") if key in values}
-    limits = {key: values[key] for key in ("deadline", "answers", "seconds_per_round", "interruption") if key in values}
+    keys = ("deadline", "answers", "seconds_per_round", "interruption", "until")
+    limits = {key: values[key] for key in keys if key in values}
     if "delays" in values:
         if stages or "training_sigma" in values:
             raise ConfigError(f"delays={values['delays']}: give a file or seconds for all clients, not both")
-        return Timing(read_delays(_find_delays(values["delays"]), num_clients=num_clients), **limits)
+        path = _find_delays(values["delays"])
+        return Timing(read_delays(path, num_clients=num_clients, devices=devices), **limits)
     if "training_sigma" in values and "training_seconds" not in values:
         raise ConfigError("training_sigma: needs training_seconds, the median; add --set training_seconds=...")
     if not stages and not limits:

@@ -13,6 +13,7 @@ import jax
 
 from fedlatest.errors import DivergedError
 from fedlatest.experiments.experiment import Experiment, FederationBuilder
+from fedlatest.experiments.settings import arrivals_per_step
 from fedlatest.machine import num_cores
 from fedlatest.simulation import Progress, needed_compilations, simulate_together
 from fedlatest.simulation.compile_ahead import Compilation, CompileAhead
@@ -118,7 +119,8 @@ def work(experiment: Experiment) -> float:
     """Return a rough cost of an experiment in trained samples; one evaluation counts as 30,000 samples."""
     values = experiment.values
     steps = 1 if values["algorithm"] == "fedsgd" else values["local_steps"]
-    trained = values["participation"] * values["num_clients"] * steps * values["batch_size"]
+    clients = arrivals_per_step(values) or values["participation"] * values["num_clients"]
+    trained = clients * steps * values["batch_size"]
     return float(values["rounds"] * (trained + 30_000 / values["evaluate_every"]))
 
 
@@ -146,7 +148,8 @@ def run_batch(
         batch: the experiments and their folders.
         builder: holds the data and builds the federations.
         seeds: the seeds of every experiment.
-        report: called with the number of rounds done after every block; may raise KeyboardInterrupt.
+        report: called with the number of rounds done after every block, or, if the runs end at a virtual time, with
+            the same share of their rounds; may raise KeyboardInterrupt.
         log: names of loggers; see `fedlatest.runs.loggers`.
 
     Returns:
@@ -155,7 +158,8 @@ def run_batch(
     specs = [experiment.spec(builder, seeds) for experiment in batch.experiments]
 
     def on_progress(progress: Progress) -> None:
-        report(progress.round)
+        # of a run that ends at a virtual time, the share that is done, in rounds
+        report(specs[0].rounds * progress.round // max(1, progress.rounds))
 
     results = simulate_together(specs, batch.folders, resume=True, on_progress=on_progress, log=log)
     diverged = {

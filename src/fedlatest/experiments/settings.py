@@ -59,6 +59,7 @@ OPTIONAL: dict[str, Any] = {
     "answers": int,
     "seconds_per_round": int,
     "interruption": Interruption,
+    "until": float,
 }
 SAME_KEY = {"num_local_steps": "local_steps"}  # names in Python: keys
 # Arguments of factories that the code passes; a user cannot set them.
@@ -158,6 +159,15 @@ def build_component(component: str, values: Mapping[str, Any], **arguments: Any)
     """
     settable = {name: values[name] for name in component_keywords(component, values)}
     return COMPONENTS[component][values[component]](**arguments, **settable)
+
+
+def arrivals_per_step(values: Mapping[str, Any]) -> int | None:
+    """Return the buffer of an asynchronous algorithm; None if the values name one with synchronous rounds.
+
+    >>> arrivals_per_step({"algorithm": "fedbuff", "buffer": 5}), arrivals_per_step({"algorithm": "fedavg"})
+    (5, None)
+    """
+    return int(values.get("buffer", 1)) if values["algorithm"] in ASYNCHRONOUS else None
 
 
 def applicable(overrides: Iterable[str], *, algorithm: str, availability: str) -> list[str]:

@@ -6,6 +6,7 @@ neighbours of the best point so far, so that it moves as far as the results sugg
 distance is halved.
 """
 
+import math
 from collections.abc import Mapping
 from itertools import count
 from typing import NamedTuple
@@ -28,13 +29,20 @@ DIRECTIONS = (
 )  # fmt: skip
 
 
-def next_points(scores: Mapping[Point, float], *, number: int, has_server_step: bool = True) -> list[Point]:
+def next_points(
+    scores: Mapping[Point, float],
+    *,
+    number: int,
+    has_server_step: bool = True,
+    largest_server: float = math.inf,
+) -> list[Point]:
     """Return the points to try next.
 
     Args:
         scores: The points that were tried, with their scores; larger is better, and minus infinity means diverged.
         number: How many points to return.
         has_server_step: Whether the algorithm has a server step; if not, only the client's is changed.
+        largest_server: The largest power of the server step, 0 or larger.
 
     >>> next_points({}, number=3)
     [Point(client=0, server=0), Point(client=1, server=0), Point(client=-1, server=0)]
@@ -52,7 +60,8 @@ def next_points(scores: Mapping[Point, float], *, number: int, has_server_step: 
                 point = Point(
                     start.client + direction.client / 2**halvings, start.server + direction.server / 2**halvings
                 )
-                if len(untried) < number and point not in scores and point not in untried:
+                is_new = point not in scores and point not in untried
+                if len(untried) < number and is_new and point.server <= largest_server:
                     untried.append(point)
         if len(untried) >= number or not by_score:
             return untried

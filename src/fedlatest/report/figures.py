@@ -1,5 +1,7 @@
 """Figures of training curves. An algorithm has the same colour and dashes in every figure."""
 
+import base64
+import io
 import math
 import zlib
 from collections import Counter
@@ -167,6 +169,13 @@ def save(figure: Figure, path: Path) -> Path:
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path}: the figure could not be written ({error})") from error
     return path
+
+
+def image_source(figure: Figure) -> str:
+    """Return a figure as a data URI for an image element."""
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(content.getvalue()).decode()
 
 
 def algorithm_styles(names: Iterable[str]) -> dict[str, Style]:

@@ -17,8 +17,10 @@ from fedlatest.errors import RunFolderError
 from fedlatest.files import write_text
 from fedlatest.report.run_records import RunRecord, stays_above
 from fedlatest.report.statistics import Ranking, Values, differs, half_width, rank
+from fedlatest.report.timed_results import TimedResult, late_accuracy, late_label_means, late_swing, timed_result
 from fedlatest.runs import RunFolder
 from fedlatest.runs.metrics import LATE_SHARE
+from fedlatest.runs.timed_curves import time_limit
 
 ARENA = "arena.json"
 TARGET_SHARE = 0.95  # of the best accuracy in a case: the default target
@@ -70,11 +72,19 @@ class Entry(NamedTuple):
     client_bytes: float = math.nan
     server_bytes: float = math.nan
     ties_best: bool = False  # whether it is the best of the case or does not differ significantly from it
+    timed: TimedResult | None = None  # in cases with virtual time
 
     @property
     def mean(self) -> float:
         """Mean of the accuracy over seeds; minus infinity if the method diverged."""
         return float(self.accuracy.mean()) if not self.diverged else -math.inf
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What entries of a case are sorted by: in time the mean time to the target, and then the accuracy."""
+        if self.diverged:
+            return math.inf, math.inf
+        return (0.0 if self.timed is None else float(self.timed.restricted.mean()), -self.mean)
 
     @property
     def interval(self) -> float:
@@ -89,6 +99,7 @@ class Board(NamedTuple):
     overrides: str
     target: float
     entries: list[Entry]
+    until: float | None = None  # virtual seconds in which the methods are compared; None if they are by rounds
 
 
 class SearchTrial(NamedTuple):
@@ -142,10 +153,18 @@ class Leaderboard:
     @cached_property
     def ranking(self) -> Ranking:
         """The ranks of the methods, in the order of `methods`."""
-        table = [
-            [{e.method: e for e in board.entries}[method].mean for method in self.methods] for board in self.boards
-        ]
-        return rank(np.array(table))
+        return rank(np.array([self._strengths(board) for board in self.boards]))
+
+    def _strengths(self, board: Board) -> list[float]:
+        """Return a number for each method that is larger for a better one, and equal for equally good ones."""
+        orders = {entry.method: entry.order for entry in board.entries}
+        positions = sorted(set(orders.values()))
+        return [-float(positions.index(orders[method])) for method in self.methods]
+
+    @property
+    def in_time(self) -> bool:
+        """Whether methods are compared in virtual time."""
+        return self.boards[0].until is not None
 
     @property
     def by_rank(self) -> list[str]:
@@ -177,8 +196,9 @@ class Leaderboard:
                     f"{run.path}: was run on other data or another availability than {runs[0].path.name}; the files "
                     "changed between the runs; remove the older folders in final/ and search/, and run the arena again"
                 )
+        until = time_limit(runs[0].manifest)
         late = {
-            method: run.late("test_accuracy").mean(axis=1)
+            method: _late_accuracy(run, until)
             for method, run in zip(self.methods, runs, strict=True)
             if run.manifest["status"] == "finished"
         }
@@ -186,23 +206,40 @@ class Leaderboard:
         target = self.target
         if target is None:
             target = math.nan if best is None else math.floor(100 * TARGET_SHARE * float(late[best].mean())) / 100
-        entries = [
-            _entry(case, method, run, target, None if best is None else late[best])
-            for method, run in zip(self.methods, runs, strict=True)
-        ]
-        ordered = sorted(entries, key=lambda entry: (-entry.mean, entry.title))
-        return Board(case, self.about["cases"][case], target, ordered)
+        entries = [_entry(case, method, run, target, until) for method, run in zip(self.methods, runs, strict=True)]
+        ordered = sorted(entries, key=lambda entry: (*entry.order, entry.title))
+        compared = [entry._replace(ties_best=_ties(ordered[0], entry)) for entry in ordered]
+        return Board(case, self.about["cases"][case], target, compared, until)
 
 
-def _entry(case: str, method: str, run: RunRecord, target: float, best: Values | None) -> Entry:
+def _ties(best: Entry, entry: Entry) -> bool:
+    """Return whether an entry is as good as the best of its case, or does not differ significantly from it.
+
+    In time, the smaller of the time to the target and the time limit is compared. It is known for every seed, so that
+    seeds that do not reach the target do not bias the test. An entry with too few seeds that do is not as good.
+    """
+    if best.diverged or entry.diverged:
+        return False
+    if best.timed is None or entry.timed is None:
+        return not differs(best.accuracy, entry.accuracy)
+    if math.isinf(entry.timed.hours_to_target):
+        return False
+    return not differs(best.timed.restricted, entry.timed.restricted)
+
+
+def _late_accuracy(run: RunRecord, until: float | None) -> Values:
+    return run.late("test_accuracy").mean(axis=1) if until is None else late_accuracy(run, until)
+
+
+def _entry(case: str, method: str, run: RunRecord, target: float, until: float | None) -> Entry:
     recipe, finished = run.recipe, run.manifest["status"] == "finished"
     _, *changes = method.split("-", 1)
     title = f"{run.title} ({changes[0]})" if changes else run.title
     about = (case, method, title, run, run.manifest.get("diverged", ""))
-    steps = recipe["learning_rate"], recipe.get("server_step")
+    steps = recipe["learning_rate"], recipe.get("server_step", recipe.get("mixing"))
     if not finished:
         return Entry(*about, *steps, np.full(len(run.manifest["seeds"]), math.nan))
-    accuracy = run.late("test_accuracy").mean(axis=1)
+    accuracy = _late_accuracy(run, until)
     curves = run.metrics.column("test_accuracy")
     reached = [stays_above(run.metrics.rounds, curve, target) for curve in curves]
     folder = RunFolder(run.path)
@@ -212,21 +249,24 @@ def _entry(case: str, method: str, run: RunRecord, target: float, best: Values |
         *about,
         *steps,
         accuracy=accuracy,
-        swing=run.swing,
+        swing=run.swing if until is None else late_swing(run, until),
         rounds_to_target=float(np.median(reached)),
-        worst_label=_worst_label(folder),
+        worst_label=_worst_label(run, folder, until),
         megabytes_up=uploads * costs["up"] / 1e6,
         megabytes_down=uploads * costs["down"] / 1e6,
         client_bytes=costs["client"],
         server_bytes=costs["server"],
-        ties_best=best is not None and not differs(best, accuracy),
+        timed=None if until is None else timed_result(run, target, until),
     )
 
 
-def _worst_label(folder: RunFolder) -> float:
+def _worst_label(run: RunRecord, folder: RunFolder, until: float | None) -> float:
     """Return the late mean test accuracy of the label with the lowest one, mean over seeds; NaN without labels."""
     labels = folder.labels()
     if labels is None:
         return math.nan
-    late = labels.accuracy[:, labels.rounds > (1 - LATE_SHARE) * labels.rounds[-1]].mean(axis=1)  # [seeds, labels]
-    return float(np.nanmin(late, axis=1).mean())
+    if until is not None:
+        late = late_label_means(run, labels.accuracy, until)
+    else:
+        late = labels.accuracy[:, labels.rounds > (1 - LATE_SHARE) * labels.rounds[-1]].mean(axis=1)
+    return float(np.nanmin(late, axis=1).mean())  # late: [seeds, labels]

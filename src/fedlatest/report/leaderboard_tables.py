@@ -1,13 +1,25 @@
 """Leaderboards as Markdown, CSV and HTML."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 
 from fedlatest.files import write_csv, write_text
-from fedlatest.report.leaderboard import Entry, Leaderboard
+from fedlatest.report.leaderboard import Board, Entry, Leaderboard
+from fedlatest.report.leaderboard_cells import accuracy_cell, bytes_cell, number_cell, plain_cell, step_cells
 from fedlatest.report.tables import DASH, table
+from fedlatest.report.timed_results import HOUR
+from fedlatest.report.timed_tables import (
+    IN_TIME_CSV_HEAD,
+    IN_TIME_EXPLANATION,
+    IN_TIME_HEAD,
+    cells_in_time,
+    main_cell,
+    plain_in_time,
+    traffic,
+)
 
 HEAD = (
     "method", "test accuracy", "swing", "rounds to target", "worst label", "MB up", "MB down", "client memory",
@@ -21,108 +33,149 @@ EXPLANATION = (
 )
 
 
+CSV_HEAD = (
+    "case", "rank", "method", "accuracy", "interval", "diverged", "swing", "rounds_to_target", "target", "worst_label",
+    "mb_up", "mb_down", "client_bytes", "server_bytes", "client_step", "server_step", "ties_best",
+)  # fmt: skip
+
+
 def write_leaderboard(board: Leaderboard, folder: Path) -> list[Path]:
     """Write leaderboard.md, leaderboard.csv and search.csv; return their paths."""
     paths = [folder / name for name in ("leaderboard.md", "leaderboard.csv", "search.csv")]
     write_text(paths[0], as_markdown(board))
-    header = ["case", "rank", *(name.replace(" ", "_") for name in HEAD[:1]), "accuracy", "interval", "diverged"]
-    header += ["swing", "rounds_to_target", "target", "worst_label", "mb_up", "mb_down", "client_bytes"]
-    header += ["server_bytes", "client_step", "server_step", "ties_best"]
     rows = [
-        [
-            each.case, number + 1, entry.method, _plain(entry.mean), _plain(entry.interval), entry.diverged,
-            _plain(entry.swing), _plain(entry.rounds_to_target), _plain(each.target), _plain(entry.worst_label),
-            _plain(entry.megabytes_up), _plain(entry.megabytes_down), _plain(entry.client_bytes),
-            _plain(entry.server_bytes), _plain(entry.learning_rate), _plain(entry.server_step), entry.ties_best,
-        ]
+        [*_plain(each, entry, number + 1), *plain_in_time(entry, is_used=board.in_time)]
         for each in board.boards
         for number, entry in enumerate(each.entries)
-    ]  # fmt: skip
-    write_csv(paths[1], [header, *rows])
-    trials = [[*trial[:3], _plain(trial.server_step), _plain(trial.score), *trial[5:]] for trial in board.trials]
+    ]
+    write_csv(paths[1], [(*CSV_HEAD, *(IN_TIME_CSV_HEAD if board.in_time else ())), *rows])
+    trials = [
+        [*trial[:3], plain_cell(trial.server_step), plain_cell(trial.score), *trial[5:]] for trial in board.trials
+    ]
     write_csv(paths[2], [("case", "method", "client_step", "server_step", "score", "best", "at_edge"), *trials])
     return paths
 
 
+def _plain(board: Board, entry: Entry, number: int) -> list[object]:
+    """Return the values of CSV_HEAD."""
+    accuracy = (plain_cell(entry.mean), plain_cell(entry.interval), entry.diverged)
+    numbers = (
+        entry.swing, entry.rounds_to_target, board.target, entry.worst_label, *traffic(entry), entry.client_bytes,
+        entry.server_bytes, entry.learning_rate, entry.server_step,
+    )  # fmt: skip
+    return [board.case, number, entry.method, *accuracy, *map(plain_cell, numbers), entry.ties_best]
+
+
 def as_markdown(board: Leaderboard) -> str:
     """Return the table over all cases, and one table per case."""
-    lines = ["## All cases", "", _ranks_sentence(board), ""]
+    lines = [f"## {_summary_title(board)}", "", _ranks_sentence(board), ""]
     lines += _markdown_table(["method", "mean rank", *board.cases], _summary(board, bold="**{}**"))
-    lines += ["", "## Swing in all cases", ""]
-    lines += _markdown_table(["method", *board.cases], _swings(board))
+    for title, rows in _further_summaries(board).items():
+        lines += ["", f"## {title} in all cases", "", *_markdown_table(["method", *board.cases], rows)]
     for each in board.boards:
-        lines += ["", f"## {each.case}", "", f"`{each.overrides}`; target accuracy {each.target:.2f}", ""]
-        lines += _markdown_table(HEAD, [_cells(entry, bold="**{}**") for entry in each.entries])
-    return "\n".join([*lines, "", EXPLANATION, ""])
+        lines += ["", f"## {each.case}", "", f"`{_setting(each)}`; {_limits(each)}", ""]
+        lines += _markdown_table(*_detailed(board, each, bold="**{}**"))
+    return "\n".join([*lines, "", _explanation(board), ""])
 
 
-def as_html(board: Leaderboard, diagram: str) -> str:
+def as_html(board: Leaderboard, diagram: str, curves: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the section of the report page.
 
     Args:
         board: the leaderboards.
         diagram: the critical-difference diagram as the source of an image, or "" if there is none.
+        curves: by case, the figure of accuracy over time and bytes as the source of an image.
     """
     parts = ['<section id="leaderboard"><h2>Leaderboard</h2>', f"<p>{escape(_ranks_sentence(board))}</p>"]
     if diagram:
         alternative = "Mean ranks of the methods; bars connect methods that do not differ significantly"
         parts.append(f'<p class="diagram"><img src="{diagram}" alt="{alternative}"></p>')
     bold = "<strong>{}</strong>"
-    parts.append(_html_table(["method", "mean rank", *board.cases], _summary(board, bold=bold), "All cases"))
-    parts.append(_html_table(["method", *board.cases], _swings(board), "Swing in all cases"))
-    parts.append(f'<p class="caption">{escape(EXPLANATION)}</p>')
+    head = ["method", "mean rank", *board.cases]
+    parts.append(_html_table(head, _summary(board, bold=bold), _summary_title(board)))
+    for title, rows in _further_summaries(board).items():
+        parts.append(_html_table(["method", *board.cases], rows, f"{title} in all cases"))
+    parts.append(f'<p class="caption">{escape(_explanation(board))}</p>')
     for each in board.boards:
-        caption = f"{each.case} ({each.overrides}); target accuracy {each.target:.2f}"
-        content = _html_table(HEAD, [_cells(entry, bold=bold) for entry in each.entries], caption)
+        if each.case in curves:
+            alternative = f"Test accuracy of the methods in {each.case} over virtual time and over bytes"
+            parts.append(f'<p class="diagram"><img src="{curves[each.case]}" alt="{escape(alternative)}"></p>')
+        content = _html_table(*_detailed(board, each, bold=bold), f"{each.case} ({_setting(each)}); {_limits(each)}")
         parts.append(f"<details><summary>{escape(each.case)}</summary>{content}</details>")
     parts.append(f"<details><summary>Search for step sizes</summary>{_search_table(board)}</details>")
     return "\n".join([*parts, "</section>"])
 
 
+def _explanation(board: Leaderboard) -> str:
+    return IN_TIME_EXPLANATION if board.in_time else EXPLANATION
+
+
+def _summary_title(board: Leaderboard) -> str:
+    return "Hours to the target accuracy in all cases" if board.in_time else "All cases"
+
+
 def _summary(board: Leaderboard, *, bold: str) -> list[list[str]]:
-    """Return one row per method with its mean rank and its accuracy in every case."""
+    """Return one row per method with its mean rank and its accuracy or time to the target in every case."""
     mean_rank = dict(zip(board.methods, board.ranking.mean, strict=True))
     return [
         [
             board.titles[method],
             f"{mean_rank[method]:.1f}",
-            *(_accuracy(board.entry(case, method), bold=bold, interval=False) for case in board.cases),
+            *(main_cell(board.entry(c, method), bold=bold) for c in board.cases),
         ]
         for method in board.by_rank
     ]
 
 
-def _swings(board: Leaderboard) -> list[list[str]]:
-    """Return one row per method with its swing in every case, in the order of `_summary`."""
-    return [
-        [board.titles[method], *(_number(board.entry(case, method).swing, 4) for case in board.cases)]
-        for method in board.by_rank
-    ]
+def _further_summaries(board: Leaderboard) -> dict[str, list[list[str]]]:
+    """Return tables by title with one number per method and case, in the order of `_summary`."""
+
+    def rows(show: Callable[[Entry], str]) -> list[list[str]]:
+        return [
+            [board.titles[method], *(show(board.entry(case, method)) for case in board.cases)]
+            for method in board.by_rank
+        ]
+
+    swings = {"Swing": rows(lambda entry: number_cell(entry.swing, 4))}
+    if not board.in_time:
+        return swings
+    return {"Test accuracy": rows(lambda entry: accuracy_cell(entry, bold="{}", interval=False)), **swings}
+
+
+def _detailed(board: Leaderboard, each: Board, *, bold: str) -> tuple[Sequence[str], list[list[str]]]:
+    """Return the head and the rows of the table of one case."""
+    if board.in_time:
+        return IN_TIME_HEAD, [cells_in_time(entry, bold=bold) for entry in each.entries]
+    return HEAD, [_cells(entry, bold=bold) for entry in each.entries]
+
+
+def _setting(each: Board) -> str:
+    """Return the overrides of a case without its time limit, which `--hours` may have changed."""
+    return " ".join(override for override in each.overrides.split() if not override.startswith("until="))
+
+
+def _limits(each: Board) -> str:
+    text = f"target accuracy {each.target:.2f}"
+    if each.until is None:
+        return text
+    early = [entry.title for entry in each.entries if entry.timed is not None and entry.timed.ends_early]
+    more = f"; ended earlier by --rounds: {', '.join(early)}" if early else ""
+    return f"{text}, within {each.until / HOUR:g} hours{more}"
 
 
 def _cells(entry: Entry, *, bold: str) -> list[str]:
     return [
         entry.title,
-        _accuracy(entry, bold=bold),
-        _number(entry.swing, 4),
+        accuracy_cell(entry, bold=bold),
+        number_cell(entry.swing, 4),
         DASH if math.isinf(entry.rounds_to_target) else f"{entry.rounds_to_target:.0f}",
-        _number(entry.worst_label, 3),
-        _number(entry.megabytes_up, 0),
-        _number(entry.megabytes_down, 0),
-        _bytes(entry.client_bytes),
-        _bytes(entry.server_bytes),
-        f"{entry.learning_rate:g}",
-        DASH if entry.server_step is None else f"{entry.server_step:g}",
+        number_cell(entry.worst_label, 3),
+        number_cell(entry.megabytes_up, 0),
+        number_cell(entry.megabytes_down, 0),
+        bytes_cell(entry.client_bytes),
+        bytes_cell(entry.server_bytes),
+        *step_cells(entry),
     ]
-
-
-def _accuracy(entry: Entry, *, bold: str, interval: bool = True) -> str:
-    if entry.diverged:
-        return "diverged"
-    text = f"{entry.mean:.4f}"
-    if interval and not math.isnan(entry.interval):
-        text += f" ± {entry.interval:.4f}"
-    return bold.format(text) if entry.ties_best else text
 
 
 def _ranks_sentence(board: Leaderboard) -> str:
@@ -154,7 +207,12 @@ def _search_table(board: Leaderboard) -> str:
         for trial in board.trials
     ]
     head = ["case", "method", "client step", "server step", "training accuracy", ""]
-    return _html_table(head, rows, "All trials; the score is the late mean training accuracy", text_columns=2)
+    return _html_table(
+        head,
+        rows,
+        "All trials; the score is the mean training accuracy over the last quarter of the run",
+        text_columns=2,
+    )
 
 
 def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -177,21 +235,3 @@ def _escaped(cell: str) -> str:
     """Escape a cell, except the element that `bold` adds."""
     inner = cell.removeprefix("<strong>").removesuffix("</strong>")
     return escape(cell) if inner == cell else f"<strong>{escape(inner)}</strong>"
-
-
-def _number(value: float, digits: int) -> str:
-    return DASH if not math.isfinite(value) else f"{value:,.{digits}f}"
-
-
-def _bytes(value: float) -> str:
-    if not math.isfinite(value):
-        return DASH
-    for unit, size in (("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} B"
-
-
-def _plain(value: float | None) -> str:
-    """Return a number for a CSV file; empty if it is unknown or infinite."""
-    return "" if value is None or not math.isfinite(value) else f"{value:.9g}"

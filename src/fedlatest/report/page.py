@@ -22,6 +22,7 @@ from fedlatest.report.rank_figures import rank_diagram_source
 from fedlatest.report.run_diagnosis import diagnosis_table
 from fedlatest.report.run_records import RunRecord
 from fedlatest.report.tables import claims_table, configurations, headline, summary_table
+from fedlatest.report.time_figures import curve_sources
 
 TITLE = "Federated learning with clients that come and go"
 MOST_OPEN_FINDINGS = 4  # a longer list is collapsed
@@ -105,7 +106,11 @@ def make_parts(
     lines = line_styles(runs, settings)
     names = name_runs(runs, settings) if leaderboard is None else _titles(runs, leaderboard)
     full = name_in_page(runs, settings, names)
-    data = make_data(runs, settings, list(map(RunNames, _ids(runs), names, full)), lines, published, contents=contents)
+    in_time = leaderboard is not None and leaderboard.in_time  # rounds of different methods cannot be compared
+    data = make_data(
+        runs, settings, list(map(RunNames, _ids(runs), names, full)), lines, published, contents=contents,
+        x="time" if in_time else "round",
+    )  # fmt: skip
     found = findings(runs, settings, names) if leaderboard is None else []  # the leaderboards say what was found
     return PageParts(
         colours=_colours(lines),
@@ -151,7 +156,9 @@ def render(
         if live is None
         else f'<span id="live" role="status" data-version="{escape(live)}">{escape(status)}</span>',
         leaderboard_link="" if leaderboard is None else '<a href="#leaderboard">Leaderboard</a>',
-        leaderboard="" if leaderboard is None else as_html(leaderboard, rank_diagram_source(leaderboard)),
+        leaderboard=""
+        if leaderboard is None
+        else as_html(leaderboard, rank_diagram_source(leaderboard), curve_sources(leaderboard)),
         claims_link='<a href="#claims">Claims</a>' if claims else "",
         claims=f'<section id="claims"><h2>Claims</h2>{claims_table(claims)}</section>' if claims else "",
         script="\n".join(asset(name) for name in scripts),

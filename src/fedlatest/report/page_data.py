@@ -48,6 +48,7 @@ def make_data(
     published: Mapping[Path, PublishedCurve],
     *,
     contents: Sequence[Json] | None = None,
+    x: str = "round",
 ) -> Json:
     """Return the content of the page's JSON.
 
@@ -58,6 +59,7 @@ def make_data(
         lines: Line style of each run.
         published: Published curves by the folder of their run.
         contents: What `run_data` returns for each run; computed if it is not given.
+        x: What curves are drawn over until the reader selects something else: "round" or one of AXES.
     """
     if contents is None:
         contents = [run_data(run) for run in runs]
@@ -80,6 +82,7 @@ def make_data(
         "keys": keys,
         "summaries": SUMMARIES,
         "axes": [axis for axis in AXES if any(run["axes"].get(axis) for run in found)],
+        "x": x,
         "maps": maps,
         "runs": found,
     }
@@ -103,7 +106,7 @@ def run_data(run: RunRecord) -> Json:
         "summary": {name: rounded(found) for name, found in summarise(run, took_part).items()},
         "staleness": None if pooled else staleness(run, took_part, clients),
         "participation": participation(run, took_part, clients),
-        "map": None if clients is None else pictures(clients, took_part),
+        "map": None if clients is None else pictures(run, clients, took_part),
         "labels": None if labels is None else label_curves(labels),
     }
 
@@ -119,12 +122,26 @@ def axes(run: RunRecord, took_part: Participation | None) -> Json:
     return {name: None if found is None else rounded(found.mean(axis=0)[kept]) for name, found in known.items()}
 
 
-def pictures(clients: ClientRecord, took_part: Participation | None) -> Json:
+def pictures(run: RunRecord, clients: ClientRecord, took_part: Participation | None) -> Json:
     """Return the availability picture and the participation picture of a run."""
-    shares = None if took_part is None else participation_picture(took_part, clients)
+    shares = None
+    if took_part is not None:
+        shares = participation_picture(took_part, clients, model_rounds=model_rounds(run, took_part.num_rounds))
     most = 0.0 if shares is None else float(shares.max())
     cells = None if shares is None else encode(shares / (most or 1))
     return {"available": availability_map(clients), "took_part": cells, "most": rounded([most])[0]}
+
+
+def model_rounds(run: RunRecord, num_rounds: int) -> npt.NDArray[np.int64] | None:
+    """Return [rounds] the round of the availability model in which each round of the first seed took place.
+
+    Between evaluations, rounds are taken to be equally long. None if availability did not follow the time.
+    """
+    length = (run.manifest["config"].get("timing") or {}).get("seconds_per_round")
+    times = virtual_time(run)
+    if length is None or times is None:
+        return None
+    return (np.interp(np.arange(num_rounds), run.metrics.rounds, times[0]) // length).astype(np.int64)
 
 
 def _with_shared_picture(own: Json | None, maps: list[Json], *, with_picture: bool) -> Json | None:

@@ -39,16 +39,29 @@ def jain_index(counts: npt.NDArray[np.int64]) -> float:
     return float(values.sum() ** 2 / (values.size * (values**2).sum())) if values.any() else 1.0
 
 
-def participation_picture(participation: Participation, clients: ClientRecord) -> npt.NDArray[np.float64]:
+def participation_picture(
+    participation: Participation, clients: ClientRecord, *, model_rounds: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.float64]:
     """Return the share of (client, round) pairs that took part, [rows, columns] as in the availability picture.
 
     The first seed is shown.
+
+    Args:
+        participation: The cohorts.
+        clients: The clients, with the picture of their availability.
+        model_rounds: [rounds] the round of the availability model in which each round took place, if availability
+            followed the time; clients may then take part more than once per round of the picture. By default they
+            are the same.
     """
     rows, columns = np.diff(clients.row_edges), np.diff(clients.column_edges)
     row_of = np.empty(clients.order.size, np.int64)
     row_of[clients.order] = np.repeat(np.arange(rows.size), rows)
     column_of = np.repeat(np.arange(columns.size), columns)
     positions, rounds = _pairs(participation, 0)
+    if model_rounds is not None:
+        rounds = model_rounds[rounds]
+        shown = rounds < column_of.size
+        positions, rounds = positions[shown], rounds[shown]
     cells = row_of[positions] * columns.size + column_of[rounds]
     took_part = np.bincount(cells, minlength=rows.size * columns.size).reshape(rows.size, columns.size)
     return took_part / np.outer(rows, columns)

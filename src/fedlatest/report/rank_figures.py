@@ -1,7 +1,5 @@
 """The critical-difference diagram: mean ranks of methods, and which of them do not differ significantly."""
 
-import base64
-import io
 import math
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedlatest.report.figures import algorithm_styles, canvas, save
+from fedlatest.report.figures import algorithm_styles, canvas, image_source, save
 from fedlatest.report.leaderboard import Leaderboard
 
 LINE, BAR = 0.26, 0.16  # inches between the lines to the names, and between the bars of a group
@@ -31,11 +29,9 @@ def rank_diagram_source(board: Leaderboard) -> str:
     """Return the diagram as a data URI for an image element; empty for a single method."""
     if len(board.methods) < 2:
         return ""
-    content = io.BytesIO()
     with canvas(WIDTH, _height(board)) as figure:
         _draw(figure, board)
-        figure.savefig(content, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(content.getvalue()).decode()
+        return image_source(figure)
 
 
 def _height(board: Leaderboard) -> float:

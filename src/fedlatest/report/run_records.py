@@ -53,6 +53,11 @@ class RunRecord(NamedTuple):
         return int(self.manifest["config"]["rounds"])
 
     @property
+    def rounds_done(self) -> int:
+        """Number of rounds of a finished run: fewer than in its configuration if its virtual time was over."""
+        return int(self.manifest.get("rounds_done", self.manifest["config"].get("rounds", self.metrics.rounds[-1])))
+
+    @property
     def recipe(self) -> dict[str, Any]:
         """The values of the run's recipe; empty for a run without a recipe."""
         return dict(self.manifest["config"].get("recipe", {}))
@@ -101,7 +106,7 @@ def read_runs(paths: list[Path]) -> list[RunRecord]:
         if not record.metrics.rows:
             raise RunFolderError(f"{record.path}: holds no evaluation yet")
         finished, last = record.manifest["status"] == "finished", int(record.metrics.rounds[-1])
-        if finished and last != record.manifest["config"].get("rounds", last):
+        if finished and last != record.rounds_done:
             raise RunFolderError(f"{record.path}: is damaged; it is finished, but its metrics end at round {last}")
     return records
 

@@ -71,9 +71,13 @@ def summarise(run: RunRecord, took_part: Participation | None) -> dict[str, Valu
 def megabytes(run: RunRecord, took_part: Participation | None) -> Values | None:
     """Return the megabytes sent and received by all clients up to each evaluation, [seeds, evaluations].
 
-    None if the costs of a participation or the cohorts are not known, as in a run that is not finished.
+    In a run with virtual time, clients that failed have received the model, and updates that were too late have been
+    sent. None if the costs of a participation or the cohorts are not known, as in a run that is not finished.
     """
-    costs = run.manifest.get("costs")
+    costs, traffic = run.manifest.get("costs"), counted_traffic(run)
+    if costs and traffic is not None:
+        downloads, uploads = traffic
+        return (uploads * costs["up"] + downloads * costs["down"]) / 1e6
     if not costs or took_part is None:
         return None
     rounds = np.minimum(run.metrics.rounds, took_part.num_rounds)
@@ -81,10 +85,17 @@ def megabytes(run: RunRecord, took_part: Participation | None) -> Values | None:
     return participations * (costs["up"] + costs["down"]) / 1e6
 
 
+def counted_traffic(run: RunRecord) -> tuple[Values, Values] | None:
+    """Return how often clients received the model and sent an update up to each evaluation, each [seeds, evaluations].
+
+    None if the run did not count them: it has no virtual time.
+    """
+    downloads, uploads = run.metrics.column("downloads"), run.metrics.column("uploads")
+    return (downloads, uploads) if np.isfinite(downloads).all() else None
+
+
 def virtual_time(run: RunRecord) -> Values | None:
     """Return the column `time` of the metrics, [seeds, evaluations]; None if they have none."""
-    if not hasattr(run.metrics.rows[0], "time"):
-        return None
     time = run.metrics.column("time")
     return time if np.isfinite(time).all() else None
 

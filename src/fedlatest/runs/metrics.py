@@ -27,13 +27,16 @@ class Row(NamedTuple):
     mean_staleness: float | None = None
     max_staleness: int | None = None
     average_error: float | None = None
-    time: float | None = None  # virtual seconds; None if the run has no virtual time
+    time: float | None = None  # virtual seconds; this and what follows is None if the run has no virtual time
+    downloads: int | None = None  # clients that were asked since the start of the run
+    uploads: int | None = None  # updates that clients sent since then, also those that were too late
+    merged: int | None = None  # updates that were used since then
 
 
 COLUMNS = Row._fields
-COLUMNS_WITHOUT_TIME = COLUMNS[:-1]  # of runs recorded before the column was added
+FIRST_OPTIONAL = COLUMNS.index("time")  # runs that were recorded by older versions lack this column and later ones
 LATE_SHARE = 0.25  # "late" is the last quarter of the rounds, as in the paper: (3000, 4000] of 4000
-_INTEGERS = {"seed", "round", "num_available", "cohort_size", "max_staleness"}
+_INTEGERS = {"seed", "round", "num_available", "cohort_size", "max_staleness", "downloads", "uploads", "merged"}
 
 
 class Metrics(NamedTuple):
@@ -102,7 +105,7 @@ def read_metrics(path: Path) -> Metrics:
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from error
     header, *lines = csv.reader(complete.splitlines() or [""])
-    if tuple(header) not in (COLUMNS, COLUMNS_WITHOUT_TIME):
+    if len(header) < FIRST_OPTIONAL or tuple(header) != COLUMNS[: len(header)]:
         raise RunFolderError(f"{path}: is not a metrics file (its first line must be {','.join(COLUMNS)})")
     try:
         return Metrics([_parse(tuple(header), cells) for cells in lines])

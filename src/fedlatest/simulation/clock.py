@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from jax import lax
 
 from fedlatest.algorithms.base import Cohort
@@ -85,6 +87,11 @@ def later(now: Now, milliseconds: jax.Array) -> Now:
     """Return the moment after some milliseconds."""
     total = now.milliseconds + milliseconds
     return Now(now.seconds + total // 1000, total % 1000)
+
+
+def seconds_of(now: Now) -> npt.NDArray[np.float64]:
+    """Return moments that were fetched from the device in seconds."""
+    return np.asarray(now.seconds) + np.asarray(now.milliseconds) / 1000
 
 
 def availability_round(

@@ -201,12 +201,20 @@ class Engine:
         data, test = self._parts[number]
         return (data.features, data.labels), test, data.table
 
-    def failures(self, states: Sequence[State]) -> list[FedlatestError | None]:
-        """Return the first failure of each trial, or None."""
+    def failures(self, states: Sequence[State], *, ended: Sequence[bool] | None = None) -> list[FedlatestError | None]:
+        """Return the first failure of each trial, or None.
+
+        Args:
+            states: The states of all trials.
+            ended: Trials whose virtual time is over, in which it does not matter if nobody is available any more.
+        """
         parts = [(state.failure, state.failed_round, state.failed_client) for state in states]
-        columns = (np.concatenate(column) for column in zip(*jax.device_get(parts), strict=True))
+        failure, *others = (np.concatenate(column) for column in zip(*jax.device_get(parts), strict=True))
+        if ended is not None:
+            failure = np.where(np.asarray(ended) & (failure == NOBODY_AVAILABLE), 0, failure)
         return [
-            self._failure(*values) if values[1] else None for values in zip(self.seeds.tolist(), *columns, strict=True)
+            self._failure(*values) if values[1] else None
+            for values in zip(self.seeds.tolist(), failure, *others, strict=True)
         ]
 
     def _failure(self, seed: int, failure: int, round: int, client: int) -> FedlatestError:

@@ -1,5 +1,6 @@
 """ExperimentSpec: one algorithm in one setting, with everything needed to simulate it."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,6 +18,7 @@ from fedlatest.availability import Availability, always
 from fedlatest.availability.tabulated import tabulate
 from fedlatest.data import Federation
 from fedlatest.delays import Timing, Work
+from fedlatest.delays.common_form import in_common_form
 from fedlatest.errors import ConfigError
 from fedlatest.identity import describe
 from fedlatest.machine import num_cores
@@ -26,6 +28,7 @@ from fedlatest.models.shapes import parameter_shapes
 from fedlatest.privacy import NoisePlan, Privacy, plan_noise
 from fedlatest.runs.run_folder import package_versions
 from fedlatest.simulation.augmentation import Augmentation, check_augmentation
+from fedlatest.simulation.blocks import Block, blocks, longest_block
 from fedlatest.simulation.clock import clock_program, trial_clock
 from fedlatest.simulation.device_data import compact, expand
 from fedlatest.simulation.joint_data import layout
@@ -42,6 +45,7 @@ NATIVE_BYTES = 2**23  # models that a kernel returns at once should fit the cach
 MOST_NATIVE_BYTES = 2**28  # but each core should have two clients, within this limit
 TRAINING_SHARE = 4  # clients trained at once on an accelerator may use 1 / TRAINING_SHARE of its memory
 SAMPLES_TO_CHECK = 100
+MARGIN_OF_TABLES = 2  # times the virtual time of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +79,8 @@ class ExperimentSpec:
     privacy: Privacy | None = None
     timing: Timing | None = None
     tabulated: bool = False
-    """Evaluate the availability before the run, so that specs with different models share a program; the results are
-    the same."""
+    """Evaluate the availability before the run and give delays a common form, so that specs with different models share
+    a program; the results are the same, if a run ends at a virtual time up to then."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Stored with the run as part of its identity."""
     notes: tuple[str, ...] = ()
@@ -200,7 +204,7 @@ class ExperimentSpec:
         numbers = {name: jnp.float32(number) for name, number in self.algorithm.numbers.items()}
         rates = None if spec.rates is None else jnp.asarray(spec.rates, jnp.float32)
         privacy = None if self.noise_plan is None else trial_privacy(self.noise_plan)
-        clock = None if self.timing is None else trial_clock(self.timing, spec._work)
+        clock = None if spec._timing is None else trial_clock(spec._timing, spec.work)
         return [
             Trial(
                 jnp.uint32(seed),
@@ -215,20 +219,52 @@ class ExperimentSpec:
         ]
 
     @property
-    def _work(self) -> Work:
+    def work(self) -> Work:
         """What a client does in one task."""
         return Work(self.num_local_steps * self.batch_size, nbytes(parameter_shapes(self.model.init)) / 1e6)
 
+    @cached_property
+    def _timing(self) -> Timing | None:
+        """The timing with which a trial is compiled."""
+        if self.timing is None or not self.tabulated:
+            return self.timing
+        return replace(self.timing, delays=in_common_form(self.timing.delays, self.federation.num_clients))
+
     def _availability(self, seed: int) -> Availability:
         """Return the availability model with which a trial is compiled."""
-        return tabulate(self.availability, self.rounds, seed) if self.tabulated else self.availability
+        if not self.tabulated:
+            return self.availability
+        # A run by time goes on for a while after its end, in which the last line of the table may apply.
+        horizon = self.rounds if self.rounds_of_time is None else MARGIN_OF_TABLES * self.rounds_of_time
+        return tabulate(self.availability, horizon, seed)
+
+    def blocks(self, *, first: int = 0) -> list[Block]:
+        """Return the blocks of rounds from a round on; raise ConfigError if `rounds` or `evaluate_every` is wrong."""
+        return blocks(self.rounds, self.evaluate_every, first=first, longest=longest_block(self.algorithm.buffer))
+
+    @property
+    def availability_rounds(self) -> int:
+        """Up to which round of the availability model a run needs it: `rounds`, unless availability follows the time.
+
+        If it does, and the run ends at a time, this is the round at that time.
+        """
+        return self.rounds if self.rounds_of_time is None else self.rounds_of_time
+
+    @property
+    def rounds_of_time(self) -> int | None:
+        """How many rounds of the availability model the time of the run has; None if it does not follow the time."""
+        timing = self.timing
+        if timing is None or timing.seconds_per_round is None or timing.until is None:
+            return None
+        return max(1, math.ceil(timing.until / timing.seconds_per_round))
 
     @cached_property
     def batch_key(self) -> Hashable:
         """Specs with equal keys can run side by side: they differ in numbers and data, not in functions or sizes."""
         leaves, structure = jax.tree.flatten(self.executed._availability(self.seeds[0]))
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), self.rates is None
-        delays = None if self.timing is None else jax.tree.map(jnp.shape, self.timing.delays)
+        timing = self.executed._timing
+        delays = None if timing is None else jax.tree.map(jnp.shape, timing.delays)
         same = (delays, layout(self.executed.federation), self.rounds, self.evaluate_every, tuple(self.seeds))
         return self.program().identity, shapes, same
 
@@ -357,8 +393,12 @@ def _check_timing(spec: ExperimentSpec, timing: Timing) -> None:
         raise ConfigError(f"timing: {spec.algorithm.name} trains on pooled data and has no clients that could be slow")
     if number is not None and number != num_clients:
         raise ConfigError(f"delays are given for {number} clients, the federation has {num_clients}")
-    if spec.tabulated and timing.seconds_per_round is not None:
-        raise ConfigError("seconds_per_round: the availability of a tabulated experiment is known per round only")
+    if timing.answers is not None and timing.answers > spec.cohort_size:
+        raise ConfigError(
+            f"answers={timing.answers}: only {spec.cohort_size} clients are asked (cohort_size); give at most as many"
+        )
+    if spec.tabulated and timing.seconds_per_round is not None and timing.until is None:
+        raise ConfigError("until: the availability of a tabulated experiment must be known in advance; say until when")
 
 
 def _check_asynchronous(spec: ExperimentSpec) -> None:

@@ -34,6 +34,7 @@ from fedlatest.simulation.row_storage import (
 )
 from fedlatest.simulation.schedules import Schedule
 from fedlatest.simulation.sharding import clients_per_device
+from fedlatest.simulation.traffic import Traffic, no_traffic
 
 LossOfBatch = Callable[[Params, Any, jax.Array], jax.Array]
 TRIALS = "trials"  # name of the axis of trials that run side by side
@@ -117,6 +118,7 @@ class State(NamedTuple):
     participations: jax.Array | None = None  # [N] rounds in which a client took part; with differential privacy only
     now: Now | None = None  # the virtual time; None without it
     flight: Flight | None = None  # the clients that are at work; None if rounds are synchronous
+    traffic: Traffic | None = None  # None without virtual time
 
 
 class Record(NamedTuple):
@@ -128,6 +130,7 @@ class Record(NamedTuple):
     max_staleness: jax.Array
     cohort: Cohort
     time: Now | None = None  # the virtual time at the end of the round; None without it
+    traffic: Traffic | None = None  # at the end of the round; None without virtual time
 
 
 def initial_state(program: Program, params: Params, num_clients: int) -> State:
@@ -150,6 +153,7 @@ def initial_state(program: Program, params: Params, num_clients: int) -> State:
         flight=None
         if algorithm.buffer is None
         else initial_flight(algorithm, params, num_slots=size, num_clients=num_clients),
+        traffic=None if program.clock is None else no_traffic(),
     )
 
 

@@ -25,6 +25,7 @@ from fedlatest.runs.array_files import ArrayFile, in_file_order, load_arrays
 from fedlatest.runs.clients import MOST_COLUMNS, MOST_NAMED, MOST_ROWS, QUARTERS, edges, pack
 from fedlatest.runs.loggers import LoggerGroup, RunLogger, Status
 from fedlatest.runs.metrics import as_written
+from fedlatest.simulation.clock import seconds_of
 from fedlatest.simulation.costs import measure_costs
 from fedlatest.simulation.engine import Measured
 from fedlatest.simulation.experiment_spec import ExperimentSpec
@@ -181,10 +182,17 @@ class RunRecorder:
             facts = {**assumption_facts(self.spec), "largest_staleness": self.largest_staleness}
             self.folder.mark_diverged(str(error), round=round, facts={"availability": facts})
 
-    def end_finished(self, params: Any, seconds: float) -> None:
-        """End a run that completed its rounds; `params` are NumPy arrays [seeds, ...]."""
+    def end_finished(self, params: Any, *, round: int, seconds: float) -> None:
+        """End a run that completed its rounds or its virtual time.
+
+        Args:
+            params: The final models, NumPy arrays [seeds, ...].
+            round: The number of rounds done.
+            seconds: Duration of the run.
+        """
         if self.folder:
-            self.folder.finish(named_leaves(params), round=self.spec.rounds, facts=self._final_facts(seconds))
+            facts = {**self._final_facts(seconds), **({"rounds_done": round} if round < self.spec.rounds else {})}
+            self.folder.finish(named_leaves(params), round=round, facts=facts)
         self.result = Result(Metrics(self.rows), params, self.largest_staleness, self.path)
 
     def close(self) -> None:
@@ -297,12 +305,13 @@ def describe_clients(spec: ExperimentSpec) -> ClientRecord:
     spaced.
     """
     known = _DESCRIBED.setdefault(spec.federation, {})
-    key = FingerprintedModel.of(spec.availability), spec.rounds, spec.seeds[0], MAX_SAMPLED_ROUNDS, MAX_CLIENTS_PER_ROW
+    rounds = spec.availability_rounds
+    key = FingerprintedModel.of(spec.availability), rounds, spec.seeds[0], MAX_SAMPLED_ROUNDS, MAX_CLIENTS_PER_ROW
     with _LOCK:  # several threads may ask for the same record
         if key not in known:
             if len(known) >= KEPT_RECORDS or spec.federation.num_clients > MAX_CLIENTS_KEPT:
                 known.clear()
-            known[key] = _describe_clients(spec.federation, spec.availability, spec.rounds, spec.seeds[0])
+            known[key] = _describe_clients(spec.federation, spec.availability, rounds, spec.seeds[0])
         return known[key]
 
 
@@ -379,8 +388,9 @@ def _rows(spec: ExperimentSpec, round: int, seconds: float, measured: Measured, 
             test_loss=float(measured.test.loss[index]),
             test_accuracy=float(measured.test.accuracy[index]),
             average_error=error,
-            time=None if spec.timing is None else 0.0,
         )
+        if spec.timing is not None:
+            row = row._replace(time=0.0, downloads=0, uploads=0, merged=0)
         if record is not None:
             row = row._replace(
                 num_available=int(record.num_available[index, -1]),
@@ -388,9 +398,8 @@ def _rows(spec: ExperimentSpec, round: int, seconds: float, measured: Measured, 
                 mean_staleness=float(record.mean_staleness[index, -1]),
                 max_staleness=int(record.max_staleness[index, -1]),
             )
-            if record.time is not None:
-                row = row._replace(
-                    time=int(record.time.seconds[index, -1]) + int(record.time.milliseconds[index, -1]) / 1000
-                )
+            if record.time is not None and record.traffic is not None:
+                counts = {name: int(count[index, -1]) for name, count in record.traffic._asdict().items()}
+                row = row._replace(time=float(seconds_of(record.time)[index, -1]), **counts)
         rows.append(as_written(row))
     return rows

@@ -46,6 +46,7 @@ from fedlatest.simulation.program import (
 )
 from fedlatest.simulation.row_storage import encode, find_rows
 from fedlatest.simulation.sharding import mean_of_rows
+from fedlatest.simulation.traffic import Traffic, add_traffic, round_traffic, step_traffic
 from fedlatest.streams import Purpose, bits
 
 PAIRWISE_COHORT = 256  # up to this size, distinct positions are checked by comparing all pairs
@@ -57,6 +58,7 @@ class Selection(NamedTuple):
     available: jax.Array  # [N]
     cohort: Cohort
     end: Now | None = None  # the virtual time at the end of the round; None without it
+    traffic: Traffic | None = None  # of the round; None without virtual time
 
 
 def run_block(
@@ -96,7 +98,11 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
     A round of an asynchronous algorithm is a server step.
     """
     if program.algorithm.buffer is not None:
-        return run_step(program, data, trial, state)
+        after, record = run_step(program, data, trial, state)
+        assert state.flight is not None
+        assert after.flight is not None
+        traffic = add_traffic(state.traffic, step_traffic(state.flight, after.flight, record.cohort_size))
+        return after._replace(traffic=traffic), record._replace(traffic=traffic)
     return finish_round(program, data, trial, state, select_cohort(program, data, trial, state))
 
 
@@ -141,7 +147,8 @@ def _wait_for_answers(
     answered, elapsed = close_round(trial.clock, cohort, finish)
     if program.clock.by_time:
         elapsed = jnp.where(jnp.any(cohort.mask), elapsed, until_next_round(trial.clock, now))
-    return Selection(selection.available, answered, later(now, elapsed))
+    traffic = round_traffic(cohort, finish, answered)
+    return Selection(selection.available, answered, later(now, elapsed), traffic)
 
 
 def finish_round(
@@ -152,7 +159,8 @@ def finish_round(
     If the program's storage is off the device, `state.clients` holds the rows [K, ...] of the cohort alone.
     """
     algorithm, round, num_clients = program.algorithm, state.round, data.ids.shape[0]
-    available, cohort, end = selection
+    available, cohort, end, traffic = selection
+    traffic = add_traffic(state.traffic, traffic)
     facts = round_facts(program, data, trial, state)._replace(available=available)
     last_round = state.last_round.at[cohort.clients].max(jnp.where(cohort.mask, round, NEVER), unique_indices=True)
     slots, rows = find_rows(program.storage, state.slots, cohort)
@@ -174,11 +182,11 @@ def finish_round(
     clients = update_after_merge(program, data, facts, brief, whole, types, server, trained.clients)
     staleness = round - last_round
     after = State(round + 1, server, clients, total, last_round, state.failure, state.failed_round,
-                  state.failed_client, slots, _count(state.participations, cohort), end)  # fmt: skip
+                  state.failed_client, slots, _count(state.participations, cohort), end, None, traffic)  # fmt: skip
     valid = _distinct(cohort.clients, num_clients) & jnp.all(available[cohort.clients] | ~cohort.mask)
     after = _note_failure(after, state, cohort, valid, not_finite, data.ids)
     mean_staleness, max_staleness = jnp.mean(staleness.astype(jnp.float32)), jnp.max(staleness)
-    return after, Record(jnp.sum(available), sums.num, mean_staleness, max_staleness, cohort, end)
+    return after, Record(jnp.sum(available), sums.num, mean_staleness, max_staleness, cohort, end, traffic)
 
 
 def average_error(state: State, stored: Parts | None = None, *, num_devices: int = 1) -> jax.Array:

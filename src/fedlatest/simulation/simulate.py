@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import numpy.typing as npt
 import optax
 
@@ -22,9 +23,10 @@ from fedlatest.privacy import Privacy
 from fedlatest.runs import Row, RunFolder
 from fedlatest.runs.loggers import LoggerChoice, make_logger
 from fedlatest.simulation.augmentation import Augmentation
-from fedlatest.simulation.blocks import CheckpointTimer, blocks
+from fedlatest.simulation.blocks import CheckpointTimer, RemainingTime
+from fedlatest.simulation.clock import Now, seconds_of
 from fedlatest.simulation.compile_ahead import Compilation
-from fedlatest.simulation.engine import Engine
+from fedlatest.simulation.engine import Engine, fetch
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
 from fedlatest.simulation.printed_progress import PrintedProgress
@@ -40,7 +42,7 @@ class Progress(NamedTuple):
     """What a progress callback receives before the first round and after each block of rounds."""
 
     round: int
-    rounds: int
+    rounds: int  # in the run; if it ends at a virtual time, an estimate until then
     rows: Sequence[Row]  # new evaluations
     seconds_left: float | None  # an estimate, once a block has been timed after compilation
     bytes_needed: int
@@ -93,7 +95,7 @@ def simulate(
         model: The (init, apply) pair to train.
         algorithm: Made by a factory such as `fedlaavg()`.
         availability: Which clients are available in which round.
-        rounds: The number of rounds.
+        rounds: The number of rounds; the largest number, if `timing` ends the run earlier.
         cohort_size: K, the number of clients that take part in a round. Give this or `participation`.
         participation: K / N.
         num_local_steps: C, the number of local steps, unless the algorithm fixes it.
@@ -242,7 +244,7 @@ def simulate_together(
     if not specs:
         return []
     for spec in specs:
-        blocks(spec.rounds, spec.evaluate_every)  # raises ConfigError before anything is set up
+        spec.blocks()  # raises ConfigError before anything is set up
     engine = _engine(specs, clients_at_once, devices)
     recorders = [
         RunRecorder(spec, out, [make_logger(choice) for choice in log], num_devices=engine.num_devices)
@@ -282,7 +284,7 @@ def needed_compilations(specs: Sequence[ExperimentSpec], outs: Sequence[Path]) -
     found: list[Compilation] = []
     for first in sorted({rounds_done for rounds_done, _ in unfinished}):
         together = [spec for rounds_done, spec in unfinished if rounds_done == first]
-        remaining = blocks(together[0].rounds, together[0].evaluate_every, first=first)
+        remaining = together[0].blocks(first=first)
         found += Engine(together).compilations({block.last - block.first for block in remaining})
     return found
 
@@ -335,29 +337,51 @@ class _BlockLoop:
         on_progress: ProgressCallback | None,
     ) -> None:
         self.engine, self.recorders, self.timer, self.on_progress = engine, recorders, timer, on_progress
-        self.rounds, self.evaluate_every = recorders[0].spec.rounds, recorders[0].spec.evaluate_every
+        self.rounds = recorders[0].spec.rounds
         self.seconds_before, self.start_time = 0.0, time.monotonic()
-        self.compiled: set[int] = set()  # lengths of blocks
-        self.timed_rounds, self.timed_seconds = 0, 0.0
+        self.estimate = RemainingTime()
+        self.times = np.zeros(len(engine.seeds))  # [trials] virtual time; 0 without it
+        limits = [recorder.spec.timing and recorder.spec.timing.until for recorder in recorders]
+        self.until = np.repeat([limit or math.inf for limit in limits], len(recorders[0].spec.seeds))  # [trials]
 
     def run(self) -> None:
         states, first = self._begin()
-        for block in blocks(self.rounds, self.evaluate_every, first=first):
+        self._end(states, first)
+        for block in self.recorders[0].spec.blocks(first=first):
+            if not self._active():
+                return
             started = time.monotonic()
             states, record = self.engine.advance(states, block.last - block.first)
+            self.times = _times(record.time, self.times)
             self._record(states, record, block.last)
             if not self._active():
                 return
-            last = block.last == self.rounds
+            last = bool(self._ending(block.last))
             new = self._evaluate(states, block.last, record, last=last) if block.evaluate else []
-            self._time(block.last - block.first, time.monotonic() - started)
+            self.estimate.add(block.last - block.first, self._share(block.last), time.monotonic() - started)
             stopped, due = in_any(self._report(block.last, new), self.timer.due())
             if stopped or due:
                 self._checkpoint(states, block.last)
             if stopped:  # by the callback: nothing is lost
                 raise KeyboardInterrupt
-        params, seconds = self.engine.params(states), self._seconds()
-        for_each(self._active(), lambda active: active[1].end_finished(_part(params, active[0]), seconds))
+            self._end(states, block.last)
+
+    def _ending(self, round: int) -> list[tuple[slice, RunRecorder]]:
+        """Return the recorders of runs that end after a round, because of their rounds or their virtual time."""
+        is_evaluated = round % self.recorders[0].spec.evaluate_every == 0
+        is_over = (self.times >= self.until) & is_evaluated | (round == self.rounds)
+        return [(trials, recorder) for trials, recorder in self._active() if is_over[trials].all()]
+
+    def _end(self, states: list[State], round: int) -> None:
+        """End the runs that end after a round."""
+        if ending := self._ending(round):
+            params, seconds = self.engine.params(states), self._seconds()
+            for_each(ending, lambda each: each[1].end_finished(_part(params, each[0]), round=round, seconds=seconds))
+
+    def _share(self, round: int) -> float:
+        """Return which share of the work is done: that of the slowest trial, in rounds or in virtual time."""
+        slowest = min((float((self.times / self.until)[trials].min()) for trials, _ in self._active()), default=1.0)
+        return max(round / self.rounds, min(slowest, 1.0))
 
     def _active(self) -> list[tuple[slice, RunRecorder]]:
         """Return the recorders without a result, with their trials."""
@@ -373,6 +397,8 @@ class _BlockLoop:
             first, self.seconds_before = checkpoints[0].round, max(checkpoint.seconds for checkpoint in checkpoints)
         else:
             states, first = self.engine.start(), 0
+        if states[0].now is not None:
+            self.times = _times(fetch([state.now for state in states]), self.times)
         for recorder in self.recorders:
             recorder.open_log(first_round=first + 1 if checkpoints else 0)
         [stopped] = in_any(self._report(first, [] if checkpoints else self._evaluate(states, 0, None)))
@@ -381,7 +407,7 @@ class _BlockLoop:
         return states, first
 
     def _record(self, states: list[State], record: Record, round: int) -> None:
-        failures = self.engine.failures(states)
+        failures = self.engine.failures(states, ended=list(self.times >= self.until))
         for trials, recorder in self._active():
             failed = [failure for failure in failures[trials] if failure is not None]
             if not failed:
@@ -408,23 +434,22 @@ class _BlockLoop:
     def _report(self, round: int, new: list[Row]) -> bool:
         """Report the progress; return whether the callback raised KeyboardInterrupt, which stops all processes."""
         if self.on_progress:
-            pace = self.timed_seconds / self.timed_rounds if self.timed_rounds else None
-            left = None if pace is None else (self.rounds - round) * pace
+            share, notes = self._share(round), self.engine.notes
+            rounds = min(self.rounds, math.ceil(round / share)) if share else self.rounds
+            left = self.estimate.seconds_left(share)
             try:
-                self.on_progress(Progress(round, self.rounds, new, left, self.engine.bytes_needed, self.engine.notes))
+                self.on_progress(Progress(round, rounds, new, left, self.engine.bytes_needed, notes))
             except KeyboardInterrupt:
                 return True
         return False
 
-    def _time(self, num_rounds: int, seconds: float) -> None:
-        """Time blocks of a length from the second one on: the first includes compilation."""
-        if num_rounds in self.compiled:
-            self.timed_rounds += num_rounds
-            self.timed_seconds += seconds
-        self.compiled.add(num_rounds)
-
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.start_time
+
+
+def _times(moments: Now | None, otherwise: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the last of some moments of each trial in seconds; `otherwise` without virtual time."""
+    return otherwise if moments is None else seconds_of(moments).reshape(len(otherwise), -1)[:, -1]
 
 
 def _part(tree: Any, trials: slice) -> Any:

@@ -10,7 +10,7 @@ const AXES = {
   round: ["rounds", "round", whole],
   seconds: ["wall time", "wall time (s)", plain],
   megabytes: ["bytes", "MB sent and received", plain],
-  time: ["virtual time", "virtual time", plain],
+  time: ["virtual time", "virtual time (s)", plain],
 };
 const MOST_BANDS = 12; // with more lines, bands would cover them
 
@@ -47,7 +47,7 @@ function curves() {
 /** Replace selections that this page does not have, such as those of a mistyped address. */
 function repair() {
   if (!(STATE.metric in METRICS)) STATE.metric = "test_accuracy";
-  if (!["round", ...DATA.axes].includes(STATE.x)) STATE.x = "round";
+  if (!["round", ...DATA.axes].includes(STATE.x)) STATE.x = DATA.x;
 }
 
 /** Return the values of the selected x axis at a run's evaluations; null if they are not known. */

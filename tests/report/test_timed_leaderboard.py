@@ -1,0 +1,154 @@
+"""Leaderboards in virtual time: numbers of hand-written runs, targets that are not reached, and order."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlatest.report.leaderboard import Leaderboard, write_arena
+from fedlatest.report.leaderboard_tables import as_markdown, write_leaderboard
+from fedlatest.report.tables import DASH
+from fedlatest.report.time_figures import curve_sources, draw_time_and_bytes
+from fedlatest.runs import Row
+from tests.report.recorded_runs import cohorts, write_run
+
+UNTIL = 7200.0
+COSTS = {"up": 2_000_000, "down": 1_000_000, "client": 4, "server": 8}
+
+
+def write_method(root: Path, method: str, curves: list[list[float]], *, every: float = 900.0, status: str = "") -> None:
+    """Write a final run with the accuracies of each seed, one every `every` seconds.
+
+    Between two evaluations, four clients are asked, three send an update, and two of these are used.
+    """
+    path = root / "final" / f"case--{method}"
+    folder = write_run(path, method.split("-")[0], seeds=len(curves), learning_rate=0.1, title=method.upper())
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["config"]["timing"] = {"until": UNTIL}
+    manifest["costs"] = COSTS
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    (path / "metrics.csv").write_text((path / "metrics.csv").read_text().splitlines()[0] + "\n")
+    for seed, values in enumerate(curves):
+        folder.record(
+            [
+                Row(seed, n, 0.0, 1.0, 0.5, 1.0, value, time=every * n, downloads=4 * n, uploads=3 * n, merged=2 * n)
+                for n, value in enumerate(values)
+            ]
+        )
+    if status == "diverged":
+        folder.mark_diverged("not finite", round=1)
+        return
+    folder.note_cohorts(cohorts(*[[[0]] * 9] * len(curves)))
+    facts = {"seconds": 1.0, "rounds_done": 8, "availability": {"largest_staleness": 1}}
+    folder.finish({"w": np.zeros(1, np.float32)}, round=9, facts=facts)
+
+
+def rising(start: int, level: float = 0.9) -> list[float]:
+    """Nine evaluations, the last at two hours: 0.1, and `level` from one of them on."""
+    return [0.1] * start + [level] * (9 - start)
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Leaderboard:
+    root = tmp_path_factory.mktemp("arena")
+    methods = {
+        "fast": [rising(2), rising(3), rising(2)],
+        "steady": [rising(2), rising(2), rising(3)],
+        "slow": [rising(6), rising(7), rising(6)],
+        "swinging": [[0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1], rising(1), rising(9)],
+        "never": [rising(9)] * 3,
+        "bad": [rising(9)] * 3,
+    }
+    for method, curves in methods.items():
+        write_method(root, method, curves, status="diverged" if method == "bad" else "")
+    names = dict.fromkeys(methods, "")
+    write_arena(root, {"dataset": "x", "cases": {"case": "a=1 until=9"}, "methods": names, "search": [], "target": 0.8})
+    return Leaderboard(root)
+
+
+def test_numbers_of_a_run_by_hand(board: Leaderboard) -> None:
+    """Seeds reach the target at 1800 s, 2700 s and 1800 s, after 2, 3 and 2 evaluations of 4 MB down and 6 MB up."""
+    found = board.entry("case", "fast").timed
+    assert found is not None
+    assert found.seconds_to_target.tolist() == [1800, 2700, 1800]
+    assert found.hours_to_target == 0.5
+    assert found.megabytes_to_target.tolist() == [20, 30, 20]
+    assert (found.megabytes_up, found.megabytes_down) == (8 * 3 * 2, 8 * 4)
+    assert found.steps_per_hour == 4
+    assert found.dropped == pytest.approx(1 / 3)
+    assert found.failed == pytest.approx(1 / 4)
+    assert not found.ends_early
+    entry = board.entry("case", "fast")
+    assert entry.accuracy.tolist() == pytest.approx([0.9, 0.9, 0.9])
+    assert entry.swing == 0
+
+
+def test_a_target_that_is_reached_and_lost_again(board: Leaderboard) -> None:
+    """One of three seeds keeps the target: the median is never, and the restricted times are known."""
+    entry = board.entry("case", "swinging")
+    found = entry.timed
+    assert found is not None
+    assert found.seconds_to_target.tolist() == [math.inf, 900, math.inf]
+    assert found.first_seconds.tolist() == [900, 900, math.inf]
+    assert found.restricted.tolist() == [UNTIL, 900, UNTIL]
+    assert (found.hours_to_target, found.hours_to_first) == (math.inf, 0.25)
+    # In the last quarter, 5400 s to 7200 s, the first seed has 0.1 and 0.9 for 900 s each, and 0.1 at the end.
+    assert entry.accuracy.tolist() == pytest.approx([0.5, 0.9, 0.1])
+    assert entry.swing == pytest.approx(0.8 / 3)
+
+
+def test_a_target_that_is_reached_at_the_end_does_not_count(tmp_path: Path) -> None:
+    """It is held for 900 s of 7200 s, more than a tenth, and for 0 s."""
+    write_method(tmp_path, "late", [rising(7), rising(8)])
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"late": ""}, "search": [], "target": 0.8})
+    found = Leaderboard(tmp_path).entry("case", "late").timed
+    assert found is not None
+    assert found.seconds_to_target.tolist() == [6300, math.inf]
+    assert found.first_seconds.tolist() == [6300, 7200]
+
+
+def test_methods_are_sorted_by_time_and_then_by_accuracy(board: Leaderboard) -> None:
+    """`steady` has the same times as `fast` in another order; the diverged method is last."""
+    assert [entry.method for entry in board.boards[0].entries] == ["fast", "steady", "swinging", "slow", "never", "bad"]
+    assert board.by_rank[2:] == ["swinging", "slow", "never", "bad"]
+    assert board.ranking.mean.tolist() == [1.5, 1.5, 4, 3, 5, 6]
+
+
+def test_only_methods_that_differ_significantly_are_not_as_good(board: Leaderboard) -> None:
+    """The seeds of `swinging` differ so much that nothing is certain, but most of them do not reach the target."""
+    ties = {entry.method: entry.ties_best for entry in board.boards[0].entries}
+    assert ties == {"fast": True, "steady": True, "swinging": False, "slow": False, "never": False, "bad": False}
+    unreachable = Leaderboard(board.root, target=0.99)
+    assert not any(entry.ties_best for entry in unreachable.boards[0].entries)
+
+
+def test_tables(board: Leaderboard, tmp_path: Path) -> None:
+    text = as_markdown(board)
+    assert "| FAST | **0.50** | 0.50 | 20 | 0.9000 ± 0.0000 | 0.0000 |" in text
+    assert f"| NEVER | never | never | {DASH} | 0.1000" in text
+    assert "| BAD | diverged |" in text
+    assert "`a=1`; target accuracy 0.80, within 2 hours" in text
+    _, table, _ = write_leaderboard(board, tmp_path)
+    header, first, *_ = table.read_text().splitlines()
+    cells = dict(zip(header.split(","), first.split(","), strict=True))
+    assert (cells["method"], cells["hours_to_target"], cells["hours"], cells["dropped"]) == (
+        "fast",
+        "0.5",
+        "2",
+        "0.333333333",
+    )
+
+
+def test_a_run_whose_rounds_end_early_is_named(tmp_path: Path) -> None:
+    write_method(tmp_path, "short", [rising(2)], every=600)
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"short": ""}, "search": []})
+    board = Leaderboard(tmp_path)
+    assert "ended earlier by --rounds: SHORT" in as_markdown(board)
+
+
+def test_figures(board: Leaderboard, tmp_path: Path) -> None:
+    path = draw_time_and_bytes(board.boards[0], tmp_path / "figure.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert list(curve_sources(board)) == ["case"]
