@@ -19,7 +19,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "availability": {"bounded_reading", "data", "digest", "files", "paths", "streams"},
     "bounded_reading": set(),
     "cli": {
-        "availability", "deployment", "experiments", "flower", "ledger", "machine", "privacy", "report",
+        "availability", "deployment", "experiments", "flower", "ledger", "machine", "privacy", "replay", "report",
         "reproduction", "runs", "simulation", "theory",
     },
     "data": {"bounded_reading", "digest", "files", "paths"},
@@ -39,6 +39,10 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "models": {"data", "kernels"},
     "paths": set(),
     "privacy": set(),
+    "replay": {
+        "algorithms", "availability", "data", "delays", "experiments", "ledger", "models", "runs", "simulation",
+        "streams",
+    },
     "report": {"bounded_reading", "files", "runs"},
     "reproduction": {"experiments", "report"},
     "runs": {"bounded_reading", "files"},
