@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,7 @@ class RecordedJob:
         algorithm: The algorithm; FedLaAvg by default.
         chances: The chances of a client to be offline in a round, of a reply to be declined, lost, or slow.
         seed: Seed of the faults and of the job.
+        options: Further options of `FedLaAvg`.
     """
 
     def __init__(
@@ -61,12 +63,13 @@ class RecordedJob:
         algorithm: Algorithm | None = None,
         chances: Mapping[str, float] | None = None,
         seed: int = 5,
+        **options: Any,
     ) -> None:
         self.folder, self.now, self.random, self.stops = folder, 0.0, random.Random(seed), False
         self.chances = {"offline": 0.25, "declined": 0.1, "lost": 0.05, "slow": 0.1, **(chances or {})}
         self.grid = SlowGrid(self)
         self.timeouts = Timeouts(deadline=10, poll=0.5, late_reply=40)
-        self.strategy = FedLaAvg(algorithm=algorithm, job=folder, cohort_size=cohort_size, seed=seed)
+        self.strategy = FedLaAvg(algorithm=algorithm, job=folder, cohort_size=cohort_size, seed=seed, **options)
         sizes = np.diff(fedlatest.dirichlet(fedlatest.load_digits().labels, num_clients=8, alpha=0.5, seed=0).offsets)
         self.nodes = [
             self.grid.add(self._app(int(sizes[number % 8])), self._node_config(number)) for number in range(num_clients)

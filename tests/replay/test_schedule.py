@@ -11,6 +11,7 @@ import pytest
 import fedlatest
 from fedlatest.algorithms import ALGORITHMS, Algorithm
 from fedlatest.errors import LedgerError
+from fedlatest.flower import SecureAggregation
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import OUTCOMES
 from fedlatest.replay import Fleet, make_schedule, read_fleet
@@ -93,6 +94,8 @@ def test_durations_of_clients_that_were_not_asked_are_their_own(tmp_path: Path) 
     first = np.array([each.times[0] - each.began if len(each.times) else 0.0 for each in fleet.rounds])
     free = fleet.reachable & ~fleet.asked
     assert free.sum() > 50
+    last = np.where(fleet.asked, outcomes.seconds, 0.0).max(axis=1)
+    np.testing.assert_allclose(last, np.where(fleet.asked.any(axis=1), fleet.lengths, 0.0), atol=0.002)
     for position, client in np.argwhere(free & ~outcomes.fails):
         drawn = outcomes.seconds[position, client] - first[position]
         assert np.isclose(own[client], drawn, atol=0.002).any()
@@ -124,3 +127,18 @@ def test_record_that_starts_in_a_later_round(tmp_path: Path) -> None:
     asked, answered = schedule_of(fleet, OWN["fedlaavg"])
     assert asked == 1.0
     assert answered >= 1 - 3 / fleet.num_rounds  # a reply to a request of round 9 or earlier may have arrived late
+
+
+def test_secure_job(tmp_path: Path) -> None:
+    """All clients of a session are asked at once; late uploads are refused; numbers of samples are not known."""
+    chances = {"offline": 0.1, "slow": 0.03, "lost": 0.03, "declined": 0.05}
+    secure = SecureAggregation(min_cohort=3)
+    job = RecordedJob(tmp_path / "job", cohort_size=4, secure=secure, chances=chances, seed=0)
+    fleet = read_fleet(job.run(20))
+    assert fleet.tasks.have("collected").any(), "no session failed"
+    assert np.isnan(fleet.tasks.training_seconds).all()
+    assert not fleet.weights.any()
+    schedule = make_schedule(job.strategy.algorithm, fleet, outcomes_of(fleet, seed=0))
+    assert agreement(fleet, schedule.asked, schedule.answered).both == 1.0
+    lengths = np.where(schedule.waited_for, schedule.seconds, 0.0).max(axis=1)
+    assert lengths == pytest.approx(fleet.lengths, abs=0.002)  # with the time that unmasking takes

@@ -25,6 +25,7 @@ def outcomes_of(fleet: Fleet, *, seed: int) -> Outcomes:
     that was not asked does not answer if it was no longer reachable at the end of the round. Otherwise its duration is
     drawn from its own tasks, or from those of all clients if it has none; a draw of a task that failed fails. The draw
     is a pure function of (seed, client, round). What takes longer than the deadline of the round fails at the deadline.
+    The time from the last reply to the end of the round is added to all delays of that round.
 
     Args:
         fleet: The record.
@@ -41,10 +42,12 @@ def outcomes_of(fleet: Fleet, *, seed: int) -> Outcomes:
     lengths = np.broadcast_to(fleet.lengths[:, None], seconds.shape)
     seconds, fails = np.where(gone, lengths, seconds), fails | gone
     at = (fleet.task_rounds, fleet.tasks.client)
-    is_counted, has_reply = fleet.tasks.have("accepted"), fleet.tasks.have(*REPLIED) & ~fleet.tasks.have("late")
-    fails[at] = ~is_counted
-    seconds[at] = np.where(has_reply, fleet.tasks.answered - began[fleet.task_rounds], fleet.lengths[fleet.task_rounds])
-    return Outcomes(np.maximum(seconds, 0.0), fails)
+    fails[at] = ~fleet.tasks.have("accepted")
+    # The server waited for a reply until it arrived or, if it came later or never, until the end of the round.
+    seconds[at] = np.fmin(fleet.tasks.answered - began[fleet.task_rounds], fleet.lengths[fleet.task_rounds])
+    last = np.where(fleet.asked, seconds, 0.0).max(axis=1)
+    own_time = np.where(fleet.asked.any(axis=1), np.maximum(fleet.lengths - last, 0.0), 0.0)  # such as for unmasking
+    return Outcomes(np.maximum(seconds, 0.0) + own_time[:, None], fails)
 
 
 def upload_durations(fleet: Fleet) -> list[npt.NDArray[np.float64]]:
