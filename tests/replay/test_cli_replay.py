@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedlatest.deployment.scaffold import write_app
 from fedlatest.replay import Fleet, read_fleet
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
@@ -112,6 +113,19 @@ def test_errors(folder: Path, arguments: str, message: str) -> None:
     assert failed.returncode == 1
     assert message in failed.stderr
     assert not (folder / "runs").exists(), "nothing was written"
+
+
+@pytest.mark.parametrize("has_app", [True, False])
+def test_local_deployment_says_how_clients_train(folder: Path, tmp_path: Path, has_app: bool) -> None:
+    """Without its app, the values of the digits app are assumed: 50 local steps."""
+    shutil.copytree(folder / "job", tmp_path / "fleet/job")
+    (tmp_path / "fleet/deployment.json").write_text(json.dumps({"app": "digits", "config": {"local-steps": 3}}))
+    if has_app:
+        write_app(tmp_path / "fleet/app")
+    done = fedlatest_here("replay", "fleet", "--algorithms", "fedavg", "--rounds", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    steps = 3 if has_app else 50
+    assert f"assumed: training: local_steps {steps}, batch_size 10, learning_rate 0.1" in done.stdout
 
 
 def test_first_rounds_with_another_model_and_seeds(folder: Path, fleet: Fleet, tmp_path: Path) -> None:

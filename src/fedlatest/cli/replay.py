@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from fedlatest.cli.app import app, err, out, print_prose, use_device
-from fedlatest.errors import ConfigError, DivergedError
+from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,14 +83,20 @@ def replay(
 
 
 def _training(ledger: Path, dataset: str) -> dict[str, Any]:
-    """Return how the clients train: as the app of a local deployment says, or the digits app for the digits."""
+    """Return how the clients train, where it is known.
+
+    The app of a local deployment says it, if it can be read. Otherwise, digits are trained as by the digits app.
+    """
     from fedlatest.deployment.deployment_folder import read_app_config
     from fedlatest.deployment.scaffold import TEMPLATE, app_config
 
-    config = read_app_config(ledger.parent.parent)
+    try:
+        config = read_app_config(ledger.parent.parent)
+    except FedlatestError:
+        config = None
     if config is None:
         config = app_config(Path(str(TEMPLATE))) if dataset == "digits" else {}
-    return {key: config[name] for name, key in TRAINING_KEYS.items() if name in config}
+    return {key: config[name] for name, key in TRAINING_KEYS.items() if isinstance(config.get(name), int | float)}
 
 
 def _state(plan: "Replay") -> None:
