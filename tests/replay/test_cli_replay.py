@@ -115,6 +115,18 @@ def test_errors(folder: Path, arguments: str, message: str) -> None:
     assert not (folder / "runs").exists(), "nothing was written"
 
 
+def test_run_that_diverges_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "job", tmp_path / "job")
+    arguments = ("--algorithms", "fedprox:mu=1e38,fedavg", "--rounds", "3", "--set", "local_steps=5", "--out", "out")
+    done = fedlatest_here("replay", "job", *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error: fedprox-mu=1e38: training diverged" in done.stderr
+    assert "(1 of 2 runs diverged)" in done.stderr
+    facts = json.loads((tmp_path / "out/replay.json").read_text())
+    assert [row["uploads"] is None for row in facts["results"]] == [True, False]
+    assert (tmp_path / "out/replay.png").is_file()
+
+
 @pytest.mark.parametrize("has_app", [True, False])
 def test_local_deployment_says_how_clients_train(folder: Path, tmp_path: Path, has_app: bool) -> None:
     """Without its app, the values of the digits app are assumed: 50 local steps."""

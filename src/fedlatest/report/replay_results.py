@@ -55,7 +55,7 @@ def replay_rows(runs: Sequence[RunRecord], *, recorded_seconds: float, target: f
         RunFolderError: If a run has no virtual time.
     """
     return [
-        _row(f"{label} (diverged)" if run.diverged else label, run, recorded_seconds=recorded_seconds, target=target)
+        _row(label, run, recorded_seconds=recorded_seconds, target=target)
         for label, run in zip(label_runs(list(runs)), runs, strict=True)
     ]
 
