@@ -12,7 +12,7 @@ from pathlib import Path
 from fedlatest.cli.run import find_recipe
 from fedlatest.diagnosis import Association, Diagnosis, Training, diagnose, fleet_of_table
 from fedlatest.experiments import FederationBuilder
-from fedlatest.experiments.arena import CASES
+from fedlatest.experiments.arena_choices import CASES
 
 LEADERBOARDS = Path(__file__).parents[1] / "docs/leaderboards.md"
 ROUNDS, COHORT, LOCAL_STEPS = 2000, 100, 10  # of the leaderboard

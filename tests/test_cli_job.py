@@ -228,6 +228,6 @@ def test_trace_writes_delays(tmp_path: Path) -> None:
     job.database.close()
     done = fedlatest_here("trace", "job", "--delays", "delays.csv", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "delays: delays.csv (medians of 1 clients; the others have the medians of these)" in done.stdout
+    assert "delays: delays.csv (medians of 1 clients; the other 1 have the medians of these)" in done.stdout
     stages = read_delays(tmp_path / "delays.csv").stages(0, np.arange(2), 0)
     assert [stage.tolist() for stage in stages] == [[1.5, 1.5], [2.0, 2.0], [1.5, 1.5]]

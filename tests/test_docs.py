@@ -13,7 +13,9 @@ from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in DOCS.rglob("*.md"))
-PACKAGES = ("availability", "data", "delays", "diagnosis", "errors", "flower", "models", "privacy", "runs", "theory")
+PACKAGES = (
+    "availability", "data", "delays", "diagnosis", "errors", "flower", "models", "privacy", "replay", "runs", "theory",
+)  # fmt: skip
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
 
 

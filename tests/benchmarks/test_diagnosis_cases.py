@@ -3,7 +3,7 @@
 import pytest
 from benchmarks.diagnosis_cases import HEAD, LEADERBOARDS, behind
 
-from fedlatest.experiments.arena import CASES
+from fedlatest.experiments.arena_choices import CASES
 
 
 def test_points_behind_the_best_method() -> None:

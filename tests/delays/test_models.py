@@ -1,11 +1,13 @@
 """Delay models: one table of questions for every kind, and numbers that can be checked by hand."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlatest.delays import Delays, Duration, Work, constant, exponential, lognormal
+from fedlatest.delays import Delays, Duration, Work, constant, empirical, exponential, lognormal, recorded
 from fedlatest.errors import ConfigError
 
 CLIENTS = jnp.arange(5)
@@ -17,6 +19,8 @@ MODELS = {
     "exponential": exponential(4.0),
     "per-sample": constant(0.01, per="sample"),
     "per-megabyte": exponential(2.0, per="megabyte"),
+    "empirical": empirical([[1.0, 2.0], [3.0], [4.0, 5.0, 6.0], [7.0], [8.0]]),
+    "recorded": recorded(np.arange(50.0).reshape(10, 5)),
 }
 
 
@@ -92,3 +96,44 @@ def test_the_number_of_clients() -> None:
 def test_arguments_are_checked(make: "type[Duration]", message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()  # type: ignore[call-arg]
+
+
+def test_empirical_durations_are_the_clients_own_values() -> None:
+    """Client 0 has two values, each of which is drawn in about half of the tasks; client 1 has one."""
+    delays = Delays(training=empirical([[30.0, 10.0], [20.0]]))
+    drawn = np.array([delays.stages(0, jnp.arange(2), event).training for event in range(400)])
+    assert set(drawn[:, 0].tolist()) == {10.0, 30.0}
+    assert set(drawn[:, 1].tolist()) == {20.0}
+    assert 0.4 < np.mean(drawn[:, 0] == 10.0) < 0.6
+    assert delays.num_clients == 2
+
+
+def test_recorded_durations_are_those_of_the_task() -> None:
+    """The third task has the last row of the table. Client 1 fails in the first task, after 2 seconds."""
+    delays = Delays(training=recorded([[1.0, 2.0], [3.0, 4.0]], fails=[[False, True], [False, False]]))
+    clients = jnp.arange(2)
+    assert [delays.milliseconds(7, clients, event).tolist() for event in range(3)] == [
+        [1000, 2000],
+        [3000, 4000],
+        [3000, 4000],
+    ]
+    assert [delays.fails(clients, event).tolist() for event in range(2)] == [[False, True], [False, False]]
+    assert Delays(training=constant(1.0)).fails(clients, 0).tolist() == [False, False]
+    assert delays.num_clients == 2
+    assert delays.fingerprint() != Delays(training=recorded([[1.0, 2.0], [3.0, 4.0]])).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: empirical([]), "there is no value for nobody"),
+        (lambda: empirical([[1.0], []]), "there is no value for client 1; give at least one"),
+        (lambda: empirical([[-1.0]]), "client 0: -1.0 seconds; they must be finite, 0 or larger"),
+        (lambda: recorded([1.0]), r"give tables of the same shape .* not \(1,\) and \(1,\)"),
+        (lambda: recorded([[1.0]], fails=[[True, False]]), r"not \(1, 1\) and \(1, 2\)"),
+        (lambda: recorded([["x"]]), "are not numbers"),
+    ],
+)
+def test_measured_durations_are_checked(make: Callable[[], Duration], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()

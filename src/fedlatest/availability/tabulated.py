@@ -39,10 +39,19 @@ def tabulate(model: Availability, horizon: int, seed: int) -> Availability:
     return _tabulate(FingerprintedModel.of(model), horizon, seed)
 
 
+def from_table(table: npt.NDArray[np.bool_]) -> Availability:
+    """Return the model of a table [rounds, N]; rounds after the last one are as the last one.
+
+    >>> from_table(np.array([[True, False], [False, True]])).table(2).astype(int).tolist()
+    [[1, 0], [0, 1]]
+    """
+    return Tabulated(jnp.asarray(_packed(table)), table.shape[1])
+
+
 @register_dataclass
 @dataclass(frozen=True)
 class Tabulated(Availability):
-    """A table of bits. Created by `tabulate`."""
+    """A table of bits. Created by `tabulate` or `from_table`."""
 
     bits: jax.Array  # uint8[horizon, ceil(N / 8)]
     size: int = field(metadata={"static": True})

@@ -140,7 +140,8 @@ def trace(
     num_clients = write_trace(find_ledger(job), to, seconds=seconds)
     if delays is not None:
         num_known = write_delays(find_ledger(job), delays)
-        _say(f"delays: {delays} (medians of {num_known} clients; the others have the medians of these)")
+        others = f"; the other {num_clients - num_known} have the medians of these" if num_known < num_clients else ""
+        _say(f"delays: {delays} (medians of {num_known} clients{others})")
     _say(f"trace: {to} ({num_clients} clients)")
     _say(
         f"to replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "

@@ -123,7 +123,7 @@ def run(
                 if _divergence(folder) is None:
                     _draw(folder)
         else:
-            diverged = _run_all([experiment.name for experiment in experiments], specs, folders, options)
+            diverged = run_specs([experiment.name for experiment in experiments], specs, folders, options)
     except KeyboardInterrupt:
         option = "with --resume instead of --force" if force else "with --resume"
         err.print(f"stopped; to resume from the last checkpoint in {root}, repeat the command {option}", soft_wrap=True)
@@ -175,10 +175,16 @@ def check_is_no_run(root: Path, command: str) -> None:
         raise RunFolderError(f"{root}: is itself a run folder, and {command} writes several; choose another --out")
 
 
-def _run_all(
+def run_specs(
     names: list[str], specs: "list[ExperimentSpec]", folders: list[Path], options: Mapping[str, Any]
 ) -> list[DivergedError]:
     """Run one experiment after the other, each with its own progress bar and figure.
+
+    Args:
+        names: The names of the experiments.
+        specs: The experiments.
+        folders: A run folder for each.
+        options: Options of `simulate_spec`, at least `force`.
 
     Returns:
         The errors of the runs that diverged, which do not stop the others.
@@ -245,10 +251,14 @@ def _show(folders: list[Path], figure: Path, *, over: Literal["rounds", "time"] 
 
     records = read_runs(folders)
     draw_curves(records, figure, over=over)
-    # What is not shown on a terminal has one line for each run, whatever its length.
-    wide = out if out.is_terminal else Console(file=out.file, width=WIDTH_OF_FILES)
-    wide.print(_table(records))
+    print_table(_table(records))
     out.print(f"figure: {figure}", soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table; one that is not shown on a terminal has one line for each row, whatever its length."""
+    wide = out if out.is_terminal else Console(file=out.file, width=WIDTH_OF_FILES)
+    wide.print(table)
 
 
 def _table(records: "list[RunRecord]") -> Table:

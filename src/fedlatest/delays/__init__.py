@@ -14,6 +14,7 @@ from fedlatest.delays.models import (
     exponential,
     lognormal,
 )
+from fedlatest.delays.recorded import empirical, recorded
 from fedlatest.delays.timing import Interruption, Timing
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "Unit",
     "Work",
     "constant",
+    "empirical",
     "exponential",
     "lognormal",
     "read_delays",
+    "recorded",
 ]

@@ -21,7 +21,7 @@ from fedlatest.errors import ConfigError
 from fedlatest.streams import Purpose, uniform
 
 Unit = Literal["task", "sample", "megabyte"]
-Kind = Literal["constant", "lognormal", "exponential"]
+Kind = Literal["constant", "lognormal", "exponential", "empirical", "recorded"]
 MAX_MILLISECONDS = 2**30  # twelve days; a longer delay counts as this one
 MAX_SECONDS = MAX_MILLISECONDS / 1000
 
@@ -49,20 +49,27 @@ class Stages(NamedTuple):
 @register_dataclass
 @dataclass(frozen=True)
 class Duration:
-    """How long one stage takes; made by `constant`, `lognormal` or `exponential`."""
+    """How long one stage takes; made by `constant`, `lognormal`, `exponential`, `empirical` or `recorded`."""
 
-    seconds: jax.Array  # [] or [N] the constant, the median or the mean
-    spread: jax.Array  # [] or [N] sigma of the logarithm; unused by the other kinds
+    seconds: jax.Array  # [] or [N] the constant, the median or the mean; [N, values]; [tasks, N]
+    spread: jax.Array  # [] or [N] sigma of the logarithm; [N] number of values; [tasks, N] 1 where the client fails
     kind: Kind = field(metadata={"static": True})
     per: Unit = field(default="task", metadata={"static": True})
 
     @property
     def num_clients(self) -> int | None:
         """The number of clients; None if all have the same duration."""
+        if self.kind in ("empirical", "recorded"):
+            return int(self.seconds.shape[0 if self.kind == "empirical" else 1])
         return next((len(values) for values in (self.seconds, self.spread) if jnp.ndim(values)), None)
 
-    def draw(self, chance: jax.Array, clients: ArrayLike, work: Work) -> jax.Array:
-        """Return seconds for some clients, given a uniform number in (0, 1) for each."""
+    def draw(self, chance: jax.Array, clients: ArrayLike, work: Work, event: ArrayLike = 0) -> jax.Array:
+        """Return seconds for some clients, given a uniform number in (0, 1) for each and the number of the task."""
+        if self.kind == "recorded":
+            return self.seconds[_row(self.seconds, event), clients]
+        if self.kind == "empirical":
+            count = self.spread[clients]
+            return self.seconds[clients, jnp.minimum(chance * count, count - 1).astype(jnp.int32)]
         typical, spread = (values[clients] if jnp.ndim(values) else values for values in (self.seconds, self.spread))
         factor = {"task": 1.0, "sample": work.samples, "megabyte": work.megabytes}[self.per]
         if self.kind == "lognormal":
@@ -130,8 +137,16 @@ class Delays:
         for number, duration in enumerate(self._durations):
             chance = uniform(seed, Purpose.DELAY, keys, event, number) + jnp.float32(2**-25)
             inside = jnp.minimum(chance, jnp.float32(1 - 2**-24))  # neither 0 nor 1, where draws may be infinite
-            found.append(duration.draw(inside, clients, work))
+            found.append(duration.draw(inside, clients, work, event))
         return Stages(*found)
+
+    def fails(self, clients: ArrayLike, event: ArrayLike) -> jax.Array:
+        """Return which clients do not answer, but stop at the end of their delay, as it is recorded."""
+        found = jnp.zeros(jnp.shape(clients), bool)
+        for duration in self._durations:
+            if duration.kind == "recorded":
+                found |= duration.spread[_row(duration.spread, event), clients] > 0
+        return found
 
     def milliseconds(
         self,
@@ -155,6 +170,11 @@ class Delays:
     @property
     def _durations(self) -> tuple[Duration, Duration, Duration]:
         return self.download, self.training, self.upload  # type: ignore[return-value]
+
+
+def _row(table: jax.Array, event: ArrayLike) -> jax.Array:
+    """Return the row of a task; tasks after the last row have the last one."""
+    return jnp.minimum(jnp.asarray(event), table.shape[0] - 1)
 
 
 def constant(seconds: Values, *, per: Unit = "task") -> Duration:

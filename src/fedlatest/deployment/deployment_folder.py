@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlatest.deployment import private_files
+from fedlatest.deployment.scaffold import app_config
 from fedlatest.errors import ConfigError, RunFolderError
 from fedlatest.files import acquire_lock, release_lock, write_atomically
 
@@ -41,6 +42,21 @@ def open_folder(
     finally:
         lock.unlink(missing_ok=True)
         release_lock(descriptor)
+
+
+def read_app_config(folder: Path) -> dict[str, Any] | None:
+    """Return the run config with which a deployment runs its app; None if the folder holds no deployment.
+
+    Raises:
+        ConfigError: The app can no longer be read.
+        RunFolderError: The manifest of the deployment cannot be read.
+    """
+    manifest = folder / _MANIFEST
+    if not manifest.is_file():
+        return None
+    values = _read_manifest(manifest)
+    app = folder / "app" if values["app"] == "digits" else Path(values["app"])
+    return {**app_config(app), **values["config"]}
 
 
 def check_not_nested(app: Path, folder: Path) -> None:
@@ -98,11 +114,15 @@ def _prepare(folder: Path, values: Mapping[str, Any], *, resume: bool, force: bo
     write_atomically(manifest, lambda draft: private_files.write(draft, text), mode=0o600)
 
 
-def _check_same_values(manifest: Path, values: Mapping[str, Any]) -> None:
+def _read_manifest(manifest: Path) -> dict[str, Any]:
     try:
-        before = json.loads(manifest.read_text(encoding="utf-8"))
+        return dict(json.loads(manifest.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{manifest}: cannot be read ({error})") from error
+
+
+def _check_same_values(manifest: Path, values: Mapping[str, Any]) -> None:
+    before = _read_manifest(manifest)
     for key in {**before, **values}:
         if key not in _MAY_CHANGE and before.get(key) != values.get(key):
             raise RunFolderError(

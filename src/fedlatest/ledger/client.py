@@ -47,7 +47,7 @@ class LocalUpdate(NamedTuple):
     update: FixedPoint
     weight: float
     metrics: dict[str, float]
-    seconds: float | None = None  # of training; `handle_instruction` measures them
+    seconds: float | None = None  # of training, measured by `handle_instruction`
 
 
 def fixed_point_update(
@@ -312,7 +312,10 @@ def _upload(
         target = upload if upload.flags.writeable else None  # in place where possible: updates may be large
         upload = np.subtract(upload, base_update, out=target)
     trained = instruction.kind == "train" and not leaves
-    common: dict[str, Any] = {"base": None if base is None else base.ticket, "trained": trained}
+    kind: ReplyKind = "goodbye" if leaves else "upload"
+    common: dict[str, Any] = {"base": base and base.ticket, "trained": trained, "update_digest": new.digest}
+    if session is None or instruction.settings["secure"]["share_metrics"]:
+        common |= {"metrics": result.metrics, "training_seconds": result.seconds}
     if session is not None:
         from fedlatest.ledger.secure_client import mask
 
@@ -320,33 +323,11 @@ def _upload(
         masked = mask(
             store, instruction, session, upload, weight=result.weight, base_weight=base_weight, trained=trained
         )
-        return _reply(
-            "goodbye" if leaves else "upload",
-            instruction,
-            state,
-            **common,
-            checksum=checksum_of(masked.numbers.view(UPLOAD_DTYPE)),
-            update_digest=new.digest,
-            **(_measurements(result) if instruction.settings["secure"]["share_metrics"] else {}),
-            upload=masked.numbers,
-            payload=masked.payload,
-        )
-    return _reply(
-        "goodbye" if leaves else "upload",
-        instruction,
-        state,
-        **common,
-        weight=result.weight,
-        checksum="" if base_update is None else checksum_of(upload),
-        update_digest=new.digest,
-        **_measurements(result),
-        upload=upload,
-    )
-
-
-def _measurements(result: LocalUpdate) -> dict[str, Any]:
-    """Return the fields of a reply with what a client has measured; a job can forbid to send them."""
-    return {"metrics": result.metrics, "training_seconds": result.seconds}
+        checksum = checksum_of(masked.numbers.view(UPLOAD_DTYPE))
+        sent = {"checksum": checksum, "upload": masked.numbers, "payload": masked.payload}
+        return _reply(kind, instruction, state, **common, **sent)
+    checksum = "" if base_update is None else checksum_of(upload)
+    return _reply(kind, instruction, state, **common, weight=result.weight, checksum=checksum, upload=upload)
 
 
 def _ahead(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:

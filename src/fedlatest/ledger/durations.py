@@ -85,6 +85,17 @@ class Tasks(NamedTuple):
         """Return which tasks have one of some outcomes."""
         return np.isin(self.outcome, [OUTCOMES.index(outcome) for outcome in outcomes])
 
+    def by_client(self, num_clients: int, chosen: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int64]]:
+        """Return for each client the positions of some of its tasks, in their order."""
+        positions = np.flatnonzero(chosen)
+        order = positions[np.argsort(self.client[positions], kind="stable")]
+        return np.split(order, np.searchsorted(self.client[order], np.arange(1, num_clients)))
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> "Tasks":
+        """Return some of the tasks."""
+        columns: list[Any] = [column[chosen] for column in self]
+        return Tasks(*columns)
+
 
 class RecordedRound(NamedTuple):
     """A closed round: its times, its settings, and who could be asked when."""

@@ -27,12 +27,11 @@ def median_delays(tasks: Tasks, num_clients: int) -> MedianDelays:
     Where a client does not send its training seconds, as in a secure job, all the time counts as training.
     """
     found = np.full((2, num_clients), np.nan)
-    is_counted = tasks.have(*ANSWERED)
     elapsed = tasks.answered - tasks.asked
     training = np.where(np.isnan(tasks.training_seconds), elapsed, tasks.training_seconds)
-    for client in np.unique(tasks.client[is_counted]):
-        own = is_counted & (tasks.client == client)
-        found[:, client] = np.median(training[own]), np.median((elapsed - training)[own])
+    for client, own in enumerate(tasks.by_client(num_clients, tasks.have(*ANSWERED))):
+        if len(own):
+            found[:, client] = np.median(training[own]), np.median((elapsed - training)[own])
     return MedianDelays(*found)
 
 

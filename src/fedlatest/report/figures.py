@@ -101,7 +101,7 @@ def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = ""
     with canvas(9, 3.4 if is_inside else 3.4 + 0.2 * math.ceil(len(lines) / columns)) as figure:
         axes, styles = figure.subplots(1, 2), algorithm_styles(line.run.algorithm for line in lines)
         for each, metric in zip(axes, METRICS, strict=True):
-            _draw(each, lines, metric, styles, over)
+            draw_metric(each, lines, metric, styles, over)
         if is_inside:
             axes[1].legend(frameon=False, loc="lower right")
         else:
@@ -132,7 +132,7 @@ def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *
     with canvas(3.4 * columns, 2.7 * rows) as figure:
         cells = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (name, lines) in zip(cells[1:], panels.items(), strict=False):
-            _draw(axes, lines, metric, styles)
+            draw_metric(axes, lines, metric, styles)
             axes.set_title(name)
         for axes in (cells[0], *cells[len(panels) + 1 :]):
             axes.set_axis_off()
@@ -220,7 +220,18 @@ def variant(style: Style, number: int) -> Style:
     return "#" + "".join(f"{part:02x}" for part in mixed), others[(number - 1) % len(others)]
 
 
-def _draw(axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style], over: Axis = "rounds") -> None:
+def draw_metric(
+    axes: Axes, lines: Sequence[Line], metric: str, styles: Mapping[str, Style], over: Axis = "rounds"
+) -> None:
+    """Draw one metric of several runs into axes.
+
+    Args:
+        axes: Where to draw.
+        lines: The runs with their labels.
+        metric: A key of METRICS.
+        styles: The styles of the algorithms: `algorithm_styles`.
+        over: "rounds" or "time".
+    """
     is_sweep = 1 < len(lines) <= len(SHADES) and len({style_of(line.run, styles) for line in lines}) == 1
     used: Counter[Style] = Counter()
     for number, line in enumerate(lines):

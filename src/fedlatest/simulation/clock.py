@@ -137,9 +137,9 @@ def finish_times(
         mask: [K] which of them are real.
     """
     needed = trial.delays.milliseconds(seed, clients, event, ids=ids, work=trial.work)
-    never = jnp.zeros_like(mask)
+    fails = trial.delays.fails(clients, event)
     if clock.interruption == "finish":
-        return Finish(needed, never)
+        return Finish(needed, fails)
     first, length = until_next_round(trial, now), trial.seconds_per_round * 1000
     start = now.seconds // trial.seconds_per_round
 
@@ -156,7 +156,7 @@ def finish_times(
         return _Walk(at.number + 1, at.begins + length, left, ended, at.is_open & ~done & ~stops)
 
     crosses = mask & (needed > first)
-    begin = _Walk(jnp.int32(1), first, needed - first, Finish(needed, never), crosses)
+    begin = _Walk(jnp.int32(1), first, needed - first, Finish(needed, fails), crosses)
     return lax.while_loop(lambda at: jnp.any(at.is_open), walk, begin).finish
 
 
