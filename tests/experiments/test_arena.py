@@ -73,7 +73,7 @@ def test_cases_in_time_share_a_compiled_program(tmp_path: Path) -> None:
     builder = FederationBuilder(load_digits())
     lines = [f"{phone},0,86400" for phone in range(100)]
     (tmp_path / "trace.csv").write_text("\n".join(["client,start,end", *lines]))
-    lines = [f"{phone},{5 + phone / 10}" for phone in range(100)]
+    lines = [f"{phone},{5 + phone / 4}" for phone in range(100)]
     (tmp_path / "delays.csv").write_text("\n".join(["client,training_seconds", *lines]))
     phones = named_cases(RECIPE)["phones-time"]
     phones = phones.replace("phones-300.csv.gz", str(tmp_path / "trace.csv"))

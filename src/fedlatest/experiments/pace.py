@@ -8,10 +8,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.availability import Availability
+from fedlatest.delays import Delays, Work
 from fedlatest.errors import ConfigError
 from fedlatest.simulation import ExperimentSpec
 
@@ -57,28 +60,43 @@ def steps_until_the_end(spec: ExperimentSpec) -> float:
     timing = spec.timing
     if timing is None or timing.until is None:
         raise ConfigError("until: the pace of a run depends on when it ends; give its virtual seconds")
-    moments = (np.arange(MOMENTS) + 0.5) / MOMENTS * timing.until
+    length, moments = timing.seconds_per_round, (np.arange(MOMENTS) + 0.5) / MOMENTS * timing.until
+    rounds = np.arange(MOMENTS) if length is None else moments // length
+    drawn = _draw(
+        spec.availability, timing.delays, spec.work, jnp.asarray(rounds, jnp.int32), jnp.uint32(spec.seeds[0])
+    )  # fmt: skip
+    available, seconds = np.asarray(drawn[0]), np.asarray(drawn[1], np.float64) / 1000
+    if not seconds.any():
+        raise ConfigError("delays: all clients take no time, so that no virtual time passes; give them delays")
     generator = np.random.default_rng(0)
-    rates = [_steps_per_second(spec, number, float(moment), generator) for number, moment in enumerate(moments)]
+    rates = [
+        _steps_per_second(spec, generator.permutation(own[who])) for who, own in zip(available, seconds, strict=True)
+    ]
     return timing.until * float(np.mean(rates))
 
 
-def _steps_per_second(spec: ExperimentSpec, number: int, moment: float, generator: np.random.Generator) -> float:
-    timing, num_clients = spec.timing, spec.federation.num_clients
-    assert timing is not None
-    length = timing.seconds_per_round
-    round = number if length is None else int(moment // length)
-    available = np.flatnonzero(np.asarray(spec.availability.available(jnp.int32(round), jnp.uint32(spec.seeds[0]))))
-    size = min(spec.cohort_size, available.size)
+@jax.jit
+def _draw(
+    availability: Availability, delays: Delays, work: Work, rounds: jax.Array, seed: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return who is available in some rounds, and how many milliseconds clients take in them, each [rounds, N]."""
+    clients = jnp.arange(availability.num_clients)
+
+    def one(round: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return availability.available(round, seed), delays.milliseconds(seed, clients, round, work=work)
+
+    return jax.lax.map(one, rounds)
+
+
+def _steps_per_second(spec: ExperimentSpec, seconds: npt.NDArray[np.float64]) -> float:
+    """Return the pace while these clients are available, which take so long and are drawn in this order."""
+    assert spec.timing is not None
+    length, size = spec.timing.seconds_per_round, min(spec.cohort_size, seconds.size)
     if size == 0:  # a round without clients lasts until the availability may change
         return 0.0 if length is None or spec.algorithm.buffer is not None else 1 / length
-    drawn = timing.delays.milliseconds(0, jnp.arange(num_clients), number, work=spec.work)
-    seconds = np.asarray(drawn, np.float64)[available] / 1000
-    if not seconds.any():
-        raise ConfigError("delays: all clients take no time, so that no virtual time passes; give them delays")
     if spec.algorithm.buffer is not None:
-        return size / float(seconds.mean()) / spec.algorithm.buffer
-    return 1 / _round_seconds(spec, generator.permutation(seconds)[:size])
+        return size / max(float(seconds.mean()), 1e-3) / spec.algorithm.buffer
+    return 1 / _round_seconds(spec, seconds[:size])
 
 
 def _round_seconds(spec: ExperimentSpec, seconds: npt.NDArray[np.float64]) -> float:

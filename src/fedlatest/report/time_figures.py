@@ -88,7 +88,8 @@ def _mark_target(axes: Axes, board: Board) -> None:
         axes.axhline(board.target, color="#777777", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
         axes.annotate(
             f" target {board.target:.2f}", (0, board.target), xycoords=("axes fraction", "data"), ha="left",
-            va="bottom", fontsize=7, color="#777777",
+            va="bottom", fontsize=7, color="#444444", zorder=5,
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5},
         )  # fmt: skip
 
 

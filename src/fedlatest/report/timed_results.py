@@ -11,14 +11,13 @@ from fedlatest.runs.metrics import LATE_SHARE
 from fedlatest.runs.timed_curves import at, between, first_above, late_means, mean_between, stays_above
 
 HOUR = 3600.0
-HELD_SHARE = 0.1  # of the time limit, for which a target must be held at the end: a short peak there does not count
 
 
 class TimedResult(NamedTuple):
     """What a leaderboard shows of a run in virtual time; infinity if a target was not reached."""
 
     until: float  # virtual seconds in which methods are compared
-    seconds_to_target: Values  # [seeds] from when on the accuracy stays at or above the target, at least HELD_SHARE
+    seconds_to_target: Values  # [seeds] from when on the accuracy stays at or above the target
     first_seconds: Values  # [seeds] when the accuracy reached the target for the first time
     megabytes_to_target: Values  # [seeds] sent and received by all clients until then
     megabytes_up: float  # by all clients in the whole time, mean over seeds
@@ -58,7 +57,7 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
     if traffic is None:
         traffic = np.full(times.shape, math.nan)
     reached = np.array([stays_above(*curve, target, until) for curve in zip(times, accuracy, strict=True)])
-    reached[reached > (1 - HELD_SHARE) * until] = math.inf
+    reached[reached > (1 - LATE_SHARE) * until] = math.inf  # a peak at the end does not count
     first = np.array([first_above(*curve, target, until) for curve in zip(times, accuracy, strict=True)])
     until_then = [
         math.inf if math.isinf(moment) else float(at(own, sums, moment))

@@ -15,9 +15,9 @@ IN_TIME_HEAD = (
 )  # fmt: skip
 IN_TIME_EXPLANATION = (
     "Hours to target: the virtual time from which the test accuracy stays at or above the target, at least for the "
-    "last tenth of the time; median over seeds. Methods are sorted by the mean of this time, in which a seed that does "
-    "not reach the target counts with the time limit. Bold: the first, and methods that reach the target too and do "
-    "not differ significantly from it (paired t-test over seeds, 5%). First reached: when the accuracy was at the "
+    "last quarter of the time; median over seeds. Methods are sorted by the mean of this time, in which a seed that "
+    "does not reach the target counts with the time limit. Bold: the first, and methods that reach the target too and "
+    "do not differ significantly from it (paired t-test over seeds, 5%). First reached: when the accuracy was at the "
     "target for the first time. MB to target: what all clients sent and received until the target. Test accuracy is "
     "the mean over the last quarter of the time and over seeds, with a 95% confidence interval; the swing is the "
     "largest minus the smallest accuracy in it. MB up counts every update that was sent, also those that were too late "
