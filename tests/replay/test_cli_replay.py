@@ -100,7 +100,7 @@ def test_same_command_reuses_the_runs(folder: Path) -> None:
         ("job --set num_clients=3", "--set num_clients=3: in a replay, num_clients comes from the record"),
         ("job --set epsilon=3", "--set epsilon=3: a replay does not use epsilon"),
         ("job --algorithms fedavg --set mu=1", "--set mu=1: no algorithm of this replay has this key"),
-        ("job --algorithms fedavg:mu=1", "mu: belongs to algorithm=fedprox"),
+        ("job --algorithms fedavg:mu=1", "mu: belongs to algorithm=fedprox and algorithm=fedasync, which this run"),
         ("job --algorithms sequential", "sequential trains on pooled data"),
         ("job --seeds 0", "--seeds 0: must be at least 1"),
         ("job --target 2", "--target 2.0: must be an accuracy between 0 and 1"),

@@ -191,6 +191,7 @@ def _pass_time(program: Program, data: DeviceData, trial: Trial, state: State, w
 
     flight = flight._replace(
         dispatches=flight.dispatches + (~can_fill & (num_free > 0)).astype(jnp.int32),
+        starts=flight.starts + starts,
         last_start=flight.last_start.at[client].max(jnp.where(starts, flight.dispatches, NEVER)),
         clients=put(flight.clients, client),
         is_busy=put(flight.is_busy, jnp.bool_(True)),

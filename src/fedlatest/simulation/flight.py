@@ -13,6 +13,7 @@ class Flight(NamedTuple):
     """The clients that are at work, in M slots."""
 
     dispatches: jax.Array  # at how many moments clients were to start so far, also if none was available
+    starts: jax.Array  # how many clients have started so far
     last_start: jax.Array  # [N] the dispatch in which a client last started, or NEVER
     clients: jax.Array  # [M] positions
     is_busy: jax.Array  # [M]
@@ -29,6 +30,7 @@ def initial_flight(algorithm: Algorithm, params: Params, *, num_slots: int, num_
     uploads = jax.eval_shape(lambda params: _any_upload(algorithm, params, num_clients), params)
     return Flight(
         dispatches=jnp.int32(0),
+        starts=jnp.int32(0),
         last_start=jnp.full(num_clients, NEVER, jnp.int32),
         clients=numbers,
         is_busy=never,

@@ -37,15 +37,8 @@ def round_traffic(cohort: Cohort, finish: Finish, answered: Cohort) -> Traffic:
 
 
 def step_traffic(before: Flight, after: Flight, num_arrivals: jax.Array) -> Traffic:
-    """Return the counts of an asynchronous server step.
-
-    A client that started is at work, has arrived or has failed. Both numbers of starts below are lower bounds: one
-    leaves out failures, the other further starts of the same client. The larger one is the number of starts, unless a
-    step has both.
-    """
-    without_failures = num_arrivals + _number(after.is_busy) - _number(before.is_busy)
-    distinct = _number(after.last_start >= before.dispatches)
-    return Traffic(jnp.maximum(without_failures, distinct), num_arrivals, num_arrivals)
+    """Return the counts of an asynchronous server step."""
+    return Traffic(after.starts - before.starts, num_arrivals, num_arrivals)
 
 
 def _number(mask: jax.Array) -> jax.Array:
