@@ -27,6 +27,7 @@ from fedlatest.simulation import ExperimentSpec
 EVALUATIONS = 40  # about as many in each run
 PARTS_OF_A_ROUND = 8  # availability over time has about this resolution
 MOST_STEPS = 10**6
+MARGIN = 2  # asynchronous runs end with the record, or after so many times the expected number of steps
 TRAINING_KEYS = ("local_steps", "batch_size", "learning_rate")
 FROM_THE_RECORD = {  # keys that the record determines
     *("algorithm", "availability", "num_clients", "participation", "rounds", "delays", "deadline", "answers"),
@@ -220,7 +221,8 @@ def _run(
     if "rates" in algorithm.requires:
         share = participation_rates(availability, rounds=steps, cohort_size=size)
         rates = share if schedule is None else np.clip(schedule.answered.mean(axis=0), 1 / steps, 1)
-    every = method.values["evaluate_every"] if method.sets_evaluations else max(1, steps // EVALUATIONS)
+    often = max(1, _expected(algorithm, steps) // EVALUATIONS)
+    every = method.values["evaluate_every"] if method.sets_evaluations else often
     hidden = {"availability", "num_clients", "participation", "rounds", "evaluate_every"}
     values = {key: value for key, value in method.values.items() if key not in hidden}
     spec = ExperimentSpec(
@@ -230,11 +232,16 @@ def _run(
     return ReplayedRun(method.name, spec, schedule, method.is_own)
 
 
+def _expected(algorithm: Algorithm, steps: int) -> int:
+    """Return about how many rounds or server steps a run will have."""
+    return steps if algorithm.buffer is None else max(1, steps // MARGIN)
+
+
 def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple[Availability, Timing, int]:
     """Return availability over time, the timing and the number of server steps of an asynchronous algorithm.
 
-    A client is available during the rounds in which it was. The record repeats, so that a run does not end for lack of
-    clients; the number of steps is about what fits into the recorded time.
+    A client is available during the rounds in which it was. The run ends with the record, except for clients that are
+    at work then: the record repeats for them. The number of steps is about what fits into it, with a margin.
     """
     lengths, available = fleet.lengths[:rounds], fleet.available[:rounds]
     starts = np.concatenate([[0.0], np.cumsum(lengths)])
@@ -247,12 +254,15 @@ def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple
         raise ConfigError(f"{algorithm.name}: no client was available in the recorded rounds")
     durations = upload_durations(fleet)
     interruption: Interruption = "fail"
-    timing = Timing(Delays(training=empirical(durations)), seconds_per_round=seconds, interruption=interruption)
+    timing = Timing(
+        Delays(training=empirical(durations)), seconds_per_round=seconds, interruption=interruption,
+        until=float(starts[-1]),
+    )  # fmt: skip
     at_work = np.minimum(fleet.cohort_size, available.sum(axis=1))
     mean = max(0.001, float(np.mean([np.mean(own) for own in durations])))
     steps = math.ceil(float(at_work @ lengths) / (mean * (algorithm.buffer or 1)))
     model = trace(intervals, num_clients=fleet.num_clients, round_length=seconds, wrap=True)
-    return model, timing, max(1, min(steps, MOST_STEPS))
+    return model, timing, max(1, min(MARGIN * steps, MOST_STEPS))
 
 
 def _notes(run: ReplayedRun) -> list[str]:

@@ -16,7 +16,7 @@ from fedlatest.files import write_csv, write_text
 from fedlatest.report.figures import Line, algorithm_styles, canvas, draw_metric, save
 from fedlatest.report.run_labels import label_runs
 from fedlatest.report.run_records import RunRecord
-from fedlatest.report.run_summaries import virtual_time
+from fedlatest.report.run_summaries import counted_traffic, megabytes, virtual_time
 from fedlatest.runs import Participation, RunFolder
 
 REPLAY = "replay.json"
@@ -141,35 +141,27 @@ def _row(label: str, run: RunRecord, *, recorded_seconds: float, target: float) 
     within = np.maximum((times <= recorded_seconds + 0.5).sum(axis=1) - 1, 0)
     folder = RunFolder(run.path)
     took_part = folder.participation() if folder.finished else None
-    clients, uploads = _participation(took_part, run)
-    costs = run.manifest.get("costs")
+    traffic, sent = counted_traffic(run), megabytes(run, took_part)
     return ReplayRow(
         label,
-        run.rounds,
+        int(run.metrics.rounds[-1]),
         float(times[:, -1].mean()),
         run.final_accuracy,
         float(accuracy[np.arange(len(accuracy)), within].mean()),
         float(run.metrics.time_to_accuracy(target).mean()),
-        clients,
-        uploads,
-        uploads * (costs["up"] + costs["down"]) / 1e6 if costs else float("nan"),
+        _share_of_clients(took_part, run),
+        float("nan") if traffic is None else float(traffic[1][:, -1].mean()),
+        float("nan") if sent is None else float(sent[:, -1].mean()),
     )
 
 
-def _participation(took_part: Participation | None, run: RunRecord) -> tuple[float, float]:
-    """Return the share of the clients that took part, and the number of uploads; means over seeds.
-
-    A step of an asynchronous algorithm has `buffer` arrivals; its cohort lists a client that arrives twice once.
-    """
+def _share_of_clients(took_part: Participation | None, run: RunRecord) -> float:
+    """Return the share of the clients that took part, mean over seeds; NaN if the run has not finished."""
     if took_part is None:
-        return float("nan"), float("nan")
-    seeds = range(len(took_part.offsets))
-    own = [took_part.clients[took_part.offsets[seed, 0] : took_part.offsets[seed, -1]] for seed in seeds]
-    config = run.manifest["config"]
-    shares = [len(np.unique(each)) / config["num_clients"] for each in own]
-    buffer = config["algorithm"].get("buffer")
-    uploads = np.mean([len(each) for each in own]) if buffer is None else run.rounds * buffer
-    return float(np.mean(shares)), float(uploads)
+        return float("nan")
+    offsets = took_part.offsets
+    own = [took_part.clients[first:last] for first, last in zip(offsets[:, 0], offsets[:, -1], strict=True)]
+    return float(np.mean([len(np.unique(each)) / run.manifest["config"]["num_clients"] for each in own]))
 
 
 def _cell(value: Any) -> Any:
