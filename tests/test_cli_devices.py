@@ -91,3 +91,21 @@ def slurm_variables(job: int, task: int) -> dict[str, str]:
         "SLURM_JOB_ID": str(job), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_PROCID": str(task),
         "SLURM_LOCALID": str(task), "SLURM_STEP_NUM_NODES": "1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "arena --workers 1 --availability diurnal-time --hours 0.05 --algorithms fedbuff --trials 1 --seeds 1 "
+        "--set num_clients=20 --device cpu --out arena",
+        "sweep digits --over training_seconds=5,10 --rounds 2 --workers 1 --device cpu --out sweep",
+    ],
+    ids=["arena", "sweep"],
+)
+def test_the_device_is_chosen_before_jax_is_used(command: str, tmp_path: Path) -> None:
+    """JAX is told to use a platform that does not exist here: only --device cpu makes the command work."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fedlatest", *command.split()],
+        cwd=tmp_path, env={**os.environ, "JAX_PLATFORMS": "absent"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

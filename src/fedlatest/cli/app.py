@@ -101,3 +101,4 @@ def check_device(device: str | None) -> None:
 
     if device == "gpu" and jax.default_backend() != "gpu":
         raise ConfigError("--device gpu: JAX finds no GPU; install 'fedlatest[gpu]' on a machine that has one")
+    assert device != "cpu" or jax.default_backend() == "cpu", "JAX was used before the device was chosen"

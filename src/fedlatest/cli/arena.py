@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedlatest.cli.app import app, err, out
+from fedlatest.cli.app import app, configure_device, err, out
 from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
 from fedlatest.cli.report import write_arena_report
 from fedlatest.errors import ConfigError, RunFolderError
@@ -73,6 +73,7 @@ def arena(
     check_at_least_one(seeds=seeds, rounds=rounds, trials=trials, search_seeds=search_seeds, workers=workers)
     if target is not None and not 0 < target < 1:
         raise ConfigError(f"--target {target}: must be an accuracy between 0 and 1")
+    configure_device("cpu" if cluster else device)  # before the keys are checked, which makes delays with JAX
     recipe = find_recipe(dataset)
     cases = parse_cases(split_list(availability) or default_cases(recipe), named_cases(recipe))
     overrides = tuple(with_hours(with_rounds(settings, rounds), hours))
