@@ -109,6 +109,20 @@ def test_a_target_that_is_reached_at_the_end_does_not_count(tmp_path: Path) -> N
     assert found.first_seconds.tolist() == [5400, 6300]
 
 
+def test_a_target_that_half_of_the_seeds_reach_is_reached(tmp_path: Path) -> None:
+    """Two of four seeds reach it, after 900 s and 1800 s: the larger of their values is shown."""
+    write_method(tmp_path, "half", [rising(9), rising(1), rising(2), rising(9)])
+    write_method(tmp_path, "less", [rising(9), rising(1), rising(9), rising(9)])
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"half": "", "less": ""}, "search": [], "target": 0.8})
+    board = Leaderboard(tmp_path)
+    half, less = board.entry("case", "half"), board.entry("case", "less")
+    assert half.timed is not None
+    assert less.timed is not None
+    assert (half.timed.hours_to_target, half.timed.hours_to_first, half.timed.median_megabytes) == (0.5, 0.5, 20)
+    assert (less.timed.hours_to_target, less.timed.hours_to_first, less.timed.median_megabytes) == (math.inf,) * 3
+    assert (half.rounds_to_target, less.rounds_to_target) == (2, math.inf)
+
+
 def test_methods_are_sorted_by_time_and_then_by_accuracy(board: Leaderboard) -> None:
     """`steady` has the same times as `fast` in another order; the diverged method is last."""
     assert [entry.method for entry in board.boards[0].entries] == ["fast", "steady", "swinging", "slow", "never", "bad"]

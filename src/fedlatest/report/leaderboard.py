@@ -16,7 +16,7 @@ import numpy as np
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_text
 from fedlatest.report.run_records import RunRecord, stays_above
-from fedlatest.report.statistics import Ranking, Values, differs, half_width, rank
+from fedlatest.report.statistics import Ranking, Values, differs, half_width, lower_median, rank
 from fedlatest.report.timed_results import TimedResult, late_accuracy, late_label_means, late_swing, timed_result
 from fedlatest.runs import RunFolder
 from fedlatest.runs.metrics import LATE_SHARE
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
     server_step: float | None
     accuracy: Values  # [seeds] late mean test accuracy
     swing: float = math.nan
-    rounds_to_target: float = math.inf  # median over seeds; infinity if fewer than half of the seeds reach the target
+    rounds_to_target: float = math.inf  # lower median over seeds; infinity if fewer than half of them reach it
     worst_label: float = math.nan
     megabytes_up: float = math.nan  # of all clients in a run, mean over seeds
     megabytes_down: float = math.nan
@@ -250,7 +250,7 @@ def _entry(case: str, method: str, run: RunRecord, target: float, until: float |
         *steps,
         accuracy=accuracy,
         swing=run.swing if until is None else late_swing(run, until),
-        rounds_to_target=float(np.median(reached)),
+        rounds_to_target=lower_median(np.array(reached)),
         worst_label=_worst_label(run, folder, until),
         megabytes_up=uploads * costs["up"] / 1e6,
         megabytes_down=uploads * costs["down"] / 1e6,

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedlatest.report.run_records import RunRecord
 from fedlatest.report.run_summaries import Values, megabytes
+from fedlatest.report.statistics import lower_median
 from fedlatest.runs.metrics import LATE_SHARE
 from fedlatest.runs.timed_curves import at, between, first_above, late_means, mean_between, stays_above
 
@@ -34,13 +35,18 @@ class TimedResult(NamedTuple):
 
     @property
     def hours_to_target(self) -> float:
-        """The time to the target in hours, median over seeds; infinity if fewer than half of the seeds reached it."""
-        return float(np.median(self.seconds_to_target)) / HOUR
+        """The time to the target in hours, lower median over seeds; infinity if fewer than half of them reached it."""
+        return lower_median(self.seconds_to_target) / HOUR
 
     @property
     def hours_to_first(self) -> float:
-        """When the target was reached for the first time, in hours, median over seeds."""
-        return float(np.median(self.first_seconds)) / HOUR
+        """When the target was reached for the first time, in hours, lower median over seeds."""
+        return lower_median(self.first_seconds) / HOUR
+
+    @property
+    def median_megabytes(self) -> float:
+        """What all clients sent and received until the target in megabytes, lower median over seeds."""
+        return lower_median(self.megabytes_to_target)
 
 
 def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:

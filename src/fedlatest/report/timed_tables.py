@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from fedlatest.report.leaderboard import Entry
 from fedlatest.report.leaderboard_cells import accuracy_cell, number_cell, plain_cell, step_cells
 from fedlatest.report.tables import DASH
@@ -52,7 +50,7 @@ def cells_in_time(entry: Entry, *, bold: str) -> list[str]:
         entry.title,
         main_cell(entry, bold=bold),
         _hours(found.hours_to_first),
-        number_cell(float(np.median(found.megabytes_to_target)), 0),
+        number_cell(found.median_megabytes, 0),
         accuracy_cell(entry, bold="{}"),
         number_cell(entry.swing, 4),
         number_cell(entry.worst_label, 3),
@@ -85,6 +83,6 @@ def plain_in_time(entry: Entry, *, is_used: bool) -> list[object]:
         return [""] * len(IN_TIME_CSV_HEAD)
     numbers = (
         found.until / HOUR, found.hours_to_target, found.hours_to_first, float(found.restricted.mean()) / HOUR,
-        float(np.median(found.megabytes_to_target)), found.steps_per_hour, found.dropped, found.failed,
+        found.median_megabytes, found.steps_per_hour, found.dropped, found.failed,
     )  # fmt: skip
     return [*map(plain_cell, numbers), found.ends_early]
