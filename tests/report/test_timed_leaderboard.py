@@ -80,6 +80,7 @@ def test_numbers_of_a_run_by_hand(board: Leaderboard) -> None:
     assert found.dropped == pytest.approx(1 / 3)
     assert found.failed == pytest.approx(1 / 4)
     assert not found.ends_early
+    assert found.interval == 900
     entry = board.entry("case", "fast")
     assert entry.accuracy.tolist() == pytest.approx([0.9, 0.9, 0.9])
     assert entry.swing == 0
@@ -138,10 +139,25 @@ def test_only_methods_that_differ_significantly_are_not_as_good(board: Leaderboa
     assert not any(entry.ties_best for entry in unreachable.boards[0].entries)
 
 
+def test_a_difference_below_the_time_between_evaluations_is_a_tie(tmp_path: Path) -> None:
+    """All seeds reach the target after 1800 s, 1920 s (evaluated every 960 s) and 2700 s (every 900 s)."""
+    write_method(tmp_path, "first", [rising(2)] * 3)
+    write_method(tmp_path, "close", [rising(2)] * 3, every=960)
+    write_method(tmp_path, "later", [rising(3)] * 3)
+    names = dict.fromkeys(("first", "close", "later"), "")
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": names, "search": [], "target": 0.8})
+    [board] = Leaderboard(tmp_path).boards
+    assert [(entry.method, entry.ties_best) for entry in board.entries] == [
+        ("first", True),
+        ("close", True),
+        ("later", False),
+    ]
+
+
 def test_tables(board: Leaderboard, tmp_path: Path) -> None:
     text = as_markdown(board)
-    assert "| FAST | **0.50** | 0.50 | 20 | 0.9000 ± 0.0000 | 0.0000 |" in text
-    assert f"| NEVER | never | never | {DASH} | 0.1000" in text
+    assert "| FAST | **0.50** | 0.58 | 0.50 | 20 | 0.9000 ± 0.0000 | 0.0000 |" in text
+    assert f"| NEVER | never | 2.00 | never | {DASH} | 0.1000" in text
     assert "| BAD | diverged |" in text
     assert "`a=1`; target accuracy 0.80, within 2 hours" in text
     _, table, _ = write_leaderboard(board, tmp_path)

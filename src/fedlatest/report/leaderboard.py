@@ -84,7 +84,7 @@ class Entry(NamedTuple):
         """What entries of a case are sorted by: in time the mean time to the target, and then the accuracy."""
         if self.diverged:
             return math.inf, math.inf
-        return (0.0 if self.timed is None else float(self.timed.restricted.mean()), -self.mean)
+        return (0.0 if self.timed is None else self.timed.mean_hours, -self.mean)
 
     @property
     def interval(self) -> float:
@@ -215,8 +215,9 @@ class Leaderboard:
 def _ties(best: Entry, entry: Entry) -> bool:
     """Return whether an entry is as good as the best of its case, or does not differ significantly from it.
 
-    In time, the smaller of the time to the target and the time limit is compared. It is known for every seed, so that
-    seeds that do not reach the target do not bias the test. An entry with too few seeds that do is not as good.
+    In time, the smaller of the time to the target and the time limit is compared, which is known for every seed; real
+    differences can be larger. An entry with too few seeds that reach the target is not as good. A mean difference
+    below the time between two evaluations is not resolved, and no difference.
     """
     if best.diverged or entry.diverged:
         return False
@@ -224,7 +225,9 @@ def _ties(best: Entry, entry: Entry) -> bool:
         return not differs(best.accuracy, entry.accuracy)
     if math.isinf(entry.timed.hours_to_target):
         return False
-    return not differs(best.timed.restricted, entry.timed.restricted)
+    first, second = best.timed.restricted, entry.timed.restricted
+    resolution = max(best.timed.interval, entry.timed.interval)
+    return abs(float((first - second).mean())) < resolution or not differs(first, second)
 
 
 def _late_accuracy(run: RunRecord, until: float | None) -> Values:

@@ -27,11 +27,17 @@ class TimedResult(NamedTuple):
     dropped: float  # share of the updates sent that were too late
     failed: float  # share of the clients asked that sent no update
     ends_early: bool  # whether the run's rounds ended before the time limit
+    interval: float  # virtual seconds between two evaluations, mean over the run and over seeds
 
     @property
     def restricted(self) -> Values:
         """[seeds] The time to the target, or the time limit if the target was not reached."""
         return np.minimum(self.seconds_to_target, self.until)
+
+    @property
+    def mean_hours(self) -> float:
+        """The mean of `restricted` over seeds in hours, which methods are sorted by."""
+        return float(self.restricted.mean()) / HOUR
 
     @property
     def hours_to_target(self) -> float:
@@ -87,7 +93,14 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
         dropped=1 - merged / max(uploads, 1),
         failed=1 - uploads / max(downloads, 1),
         ends_early=bool((times[:, -1] < until).any()),
+        interval=_mean_interval(times, until),
     )
+
+
+def _mean_interval(times: Values, until: float) -> float:
+    """Return the mean time between two evaluations up to a time limit."""
+    shown = [between(own, own, 0.0, until) for own in times]
+    return float(np.mean([own[-1] / max(1, own.size - 1) for own in shown]))
 
 
 def late_accuracy(run: RunRecord, until: float) -> Values:
