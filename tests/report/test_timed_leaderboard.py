@@ -171,11 +171,18 @@ def test_tables(board: Leaderboard, tmp_path: Path) -> None:
     )
 
 
+def test_the_setting_of_a_case_has_the_values_of_the_command(tmp_path: Path) -> None:
+    write_method(tmp_path, "short", [rising(2)])
+    cases, overrides = {"case": "availability=diurnal deadline=60 until=9"}, ["num_clients=20", "deadline=30"]
+    write_arena(tmp_path, {"cases": cases, "methods": {"short": ""}, "search": [], "overrides": overrides})
+    assert "`availability=diurnal deadline=30`; target accuracy" in as_markdown(Leaderboard(tmp_path))
+
+
 def test_a_run_whose_rounds_end_early_is_named(tmp_path: Path) -> None:
     write_method(tmp_path, "short", [rising(2)], every=600)
     write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"short": ""}, "search": []})
     board = Leaderboard(tmp_path)
-    assert "ended earlier by --rounds: SHORT" in as_markdown(board)
+    assert "reached its largest number of rounds before the time limit: SHORT" in as_markdown(board)
 
 
 def test_figures(board: Leaderboard, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ seeds. All runs share the federation and, for a given seed, the availability and
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -132,8 +132,11 @@ class Arena:
                 raise ConfigError(f"--set {override}: use {CHOSEN_BY_OPTIONS[key]} to choose what is compared")
         used = {key_of(each) for pair in self.pairs for each in self._own_overrides(pair)}
         for override in self.overrides:
-            if key_of(override) not in used:
-                raise ConfigError(f"--set {override}: no method and no case that is compared has this key")
+            if (key := key_of(override)) not in used:
+                why = "no method and no case that is compared has this key"
+                if key in LIMITS_OF_ROUNDS:
+                    why = f"{key} ends rounds, and all methods that are compared are asynchronous; leave it out"
+                raise ConfigError(f"--set {override}: {why}")
         timed = {pair.case.name for pair, values in self.defaults.items() if is_timed(values)}
         if timed and len(timed) < len(self.cases):
             raise ConfigError(
@@ -211,10 +214,8 @@ class Arena:
         return next_points(scores, number=number, has_server_step=key is not None, largest_server=largest)
 
     def _resolve(self, pair: Pair) -> dict[str, Any]:
-        common = [*pair.case.overrides, *self._own_overrides(pair)]
+        common = [*_without_limits(pair.case.overrides, pair), *self._own_overrides(pair)]
         defaults = {**self.recipe.defaults, "algorithm": pair.method.component}
-        if arrivals_per_step(defaults) is not None:
-            common = [override for override in common if key_of(override) not in LIMITS_OF_ROUNDS]
         chosen = [*common, *pair.method.overrides]
         values = resolve(defaults, chosen)
         if SERVER_STEP in values and SERVER_STEP not in map(key_of, chosen):
@@ -224,7 +225,7 @@ class Arena:
     def _own_overrides(self, pair: Pair) -> list[str]:
         """Return the common overrides that apply to a pair."""
         names = {"algorithm": pair.method.component, "availability": pair.case.component}
-        return applicable([*self.recipe.shared_overrides, *self.overrides], **names)
+        return _without_limits(applicable([*self.recipe.shared_overrides, *self.overrides], **names), pair)
 
 
 Scores = dict[Pair, dict[Point, float]]
@@ -296,6 +297,12 @@ def _server_scale(values: Mapping[str, Any]) -> float:
     if buffer is None or not build_component("algorithm", values).client_state(jnp.zeros(1)).remembered:
         return 1.0
     return buffer / cohort_size(values["num_clients"], None, values["participation"])
+
+
+def _without_limits(overrides: Iterable[str], pair: Pair) -> list[str]:
+    """Return the overrides without the limits of rounds, if the method of a pair is asynchronous."""
+    is_asynchronous = arrivals_per_step({"algorithm": pair.method.component}) is not None
+    return [override for override in overrides if not (is_asynchronous and key_of(override) in LIMITS_OF_ROUNDS)]
 
 
 def _check_method(pair: Pair, values: Mapping[str, Any]) -> None:

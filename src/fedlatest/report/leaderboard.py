@@ -96,7 +96,7 @@ class Board(NamedTuple):
     """The entries of one case, the best first."""
 
     case: str
-    overrides: str
+    overrides: str  # KEY=VALUE of the case, with the values of `--set` where it changed them
     target: float
     entries: list[Entry]
     until: float | None = None  # virtual seconds in which the methods are compared; None if they are by rounds
@@ -209,7 +209,18 @@ class Leaderboard:
         entries = [_entry(case, method, run, target, until) for method, run in zip(self.methods, runs, strict=True)]
         ordered = sorted(entries, key=lambda entry: (*entry.order, entry.title))
         compared = [entry._replace(ties_best=_ties(ordered[0], entry)) for entry in ordered]
-        return Board(case, self.about["cases"][case], target, compared, until)
+        overrides = _changed(self.about["cases"][case], self.about.get("overrides", []))
+        return Board(case, overrides, target, compared, until)
+
+
+def _changed(overrides: str, changes: Sequence[str]) -> str:
+    """Return the overrides of a case with the values that other overrides give to the same keys.
+
+    >>> _changed("availability=diurnal deadline=60", ["deadline=30", "rounds=9"])
+    'availability=diurnal deadline=30'
+    """
+    by_key = {change.partition("=")[0].strip(): change.strip() for change in changes}
+    return " ".join(by_key.get(override.partition("=")[0], override) for override in overrides.split())
 
 
 def _ties(best: Entry, entry: Entry) -> bool:
