@@ -110,6 +110,14 @@ def test_a_target_that_is_reached_at_the_end_does_not_count(tmp_path: Path) -> N
     assert found.first_seconds.tolist() == [5400, 6300]
 
 
+def test_a_target_that_is_reached_after_the_time_limit_does_not_count(tmp_path: Path) -> None:
+    write_method(tmp_path, "late", [rising(8), rising(7)], every=1000)
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"late": ""}, "search": [], "target": 0.8})
+    found = Leaderboard(tmp_path).entry("case", "late").timed
+    assert found is not None
+    assert found.first_seconds.tolist() == [math.inf, 7000]
+
+
 def test_a_target_that_half_of_the_seeds_reach_is_reached(tmp_path: Path) -> None:
     """Two of four seeds reach it, after 900 s and 1800 s: the larger of their values is shown."""
     write_method(tmp_path, "half", [rising(9), rising(1), rising(2), rising(9)])

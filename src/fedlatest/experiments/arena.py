@@ -15,12 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.arena_choices import NamedOverrides
 from fedlatest.experiments.experiment import Experiment, FederationBuilder, Recipe
 from fedlatest.experiments.pace import Pace, choose_paces
+from fedlatest.experiments.server_scale import server_scale
 from fedlatest.experiments.settings import applicable, arrivals_per_step, build_component, key_of, resolve
 from fedlatest.experiments.step_search import FACTOR, TRIALS_AT_ONCE, Point, best_point, is_at_edge, next_points
 from fedlatest.runs import RunFolder
@@ -219,7 +218,9 @@ class Arena:
         chosen = [*common, *pair.method.overrides]
         values = resolve(defaults, chosen)
         if SERVER_STEP in values and SERVER_STEP not in map(key_of, chosen):
-            values[SERVER_STEP] = float(f"{values[SERVER_STEP] * _server_scale(values):.3g}")
+            at_work = cohort_size(values["num_clients"], None, values["participation"])
+            scale = server_scale(build_component("algorithm", values), at_work)
+            values[SERVER_STEP] = float(f"{values[SERVER_STEP] * scale:.3g}")
         return values
 
     def _own_overrides(self, pair: Pair) -> list[str]:
@@ -285,18 +286,6 @@ def server_step_key(values: Mapping[str, Any]) -> str | None:
     ('mixing', None)
     """
     return next((key for key in (SERVER_STEP, MIXING) if key in values), None)
-
-
-def _server_scale(values: Mapping[str, Any]) -> float:
-    """Return the factor of the default server step with which the search of an asynchronous method begins.
-
-    A step along the average of all clients' updates is taken after every B arrivals instead of after a round of K
-    clients: B / K of the default gives the same progress per arrival. Other methods begin with their default.
-    """
-    buffer = arrivals_per_step(values)
-    if buffer is None or not build_component("algorithm", values).client_state(jnp.zeros(1)).remembered:
-        return 1.0
-    return buffer / cohort_size(values["num_clients"], None, values["participation"])
 
 
 def _without_limits(overrides: Iterable[str], pair: Pair) -> list[str]:

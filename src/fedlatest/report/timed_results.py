@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedlatest.report.run_records import RunRecord
+from fedlatest.report.run_records import RunRecord, stays_above
 from fedlatest.report.run_summaries import Values, megabytes
 from fedlatest.report.statistics import lower_median
 from fedlatest.runs.metrics import LATE_SHARE
-from fedlatest.runs.timed_curves import at, between, first_above, late_means, mean_between, stays_above
+from fedlatest.runs.timed_curves import at, between, late_means, mean_between
 
 HOUR = 3600.0
 
@@ -70,7 +70,7 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
         traffic = np.full(times.shape, math.nan)
     reached = np.array([stays_above(*curve, target, until) for curve in zip(times, accuracy, strict=True)])
     reached[reached > (1 - LATE_SHARE) * until] = math.inf  # a peak at the end does not count
-    first = np.array([first_above(*curve, target, until) for curve in zip(times, accuracy, strict=True)])
+    first = metrics.time_to_accuracy(target)
     until_then = [
         math.inf if math.isinf(moment) else float(at(own, sums, moment))
         for own, sums, moment in zip(times, traffic, reached, strict=True)
@@ -85,7 +85,7 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
     return TimedResult(
         until=until,
         seconds_to_target=reached,
-        first_seconds=first,
+        first_seconds=np.where(first <= until, first, math.inf),
         megabytes_to_target=np.array(until_then),
         megabytes_up=uploads * costs["up"] / 1e6,
         megabytes_down=downloads * costs["down"] / 1e6,
