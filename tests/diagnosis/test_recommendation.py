@@ -89,7 +89,17 @@ def test_clients_that_leave_or_never_come() -> None:
     assert not found.resonance.swings
     text = " ".join(found.recommendation.warnings)
     assert "1 of 60 clients were never available (59)" in text
-    assert "19 clients were absent from the middle" in text
+    assert "19 clients were not available in the second half" in text
+
+
+def test_nights_without_anyone() -> None:
+    """1000 clients, all of them available for 20 hours a day: nothing prevents cohorts of a tenth."""
+    by_day = np.arange(7 * 48) % 48 < 40
+    found = diagnose(fleet(np.tile(by_day[:, None], 1000), round_seconds=1800))
+    assert found.cohort_size == 100
+    assert (found.availability.usually_available, found.availability.empty_share) == pytest.approx((1000, 1 / 6))
+    assert "Nobody is available in 17% of the rounds" in " ".join(found.recommendation.warnings)
+    assert "rounds in which somebody is available" in reason(found, "cohort size")
 
 
 def test_deadlines() -> None:

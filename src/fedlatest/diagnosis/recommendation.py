@@ -78,9 +78,12 @@ def recommend(found: Findings) -> Recommendation:
 
 
 def recommended_cohort(availability: AvailabilityFacts) -> int:
-    """Return the cohort size that at least 90% of the time can fill, at most a tenth of the clients or ten of them."""
+    """Return the cohort size: a tenth of the clients, or ten, but at most the number that is usually available.
+
+    That is the number in 90% of the rounds in which somebody is available. Other rounds have no cohort of any size.
+    """
     most = max(10, round(availability.num_clients / 10))
-    return max(1, min(int(availability.available[1]), most))
+    return max(1, min(int(availability.usually_available), most))
 
 
 def depends_on_labels(bias: FedAvgBias) -> bool | None:
@@ -155,14 +158,19 @@ def _about_resonance(resonance: ResonanceFacts | None) -> str:
 
 
 def _cohort(found: Findings) -> Advice:
-    counts, size = found.availability.available, found.cohort_size
+    facts, size = found.availability, found.cohort_size
+    usual = facts.usually_available
     possible = next((rate.possible for rate in found.rates if rate.cohort_size == size), None)
     share = f"; {possible:.0%} of the time can fill it" if possible is not None else ""
-    fact = f"{counts[1]:.0f} or more clients are available in 90% of the rounds, {counts[2]:.0f} in half of them"
+    rounds = "rounds in which somebody is available" if facts.empty_share else "rounds"
+    fact = f"at least {usual:.0f} clients are available in 90% of the {rounds}"
     if found.cohort_is_given:
         fact = f"as given; {fact}{share}"
-    elif size < counts[1]:
-        fact += f"; {size} is a tenth of the clients, but at least ten: the share of the leaderboards"
+    elif size < usual:
+        if size == round(facts.num_clients / 10):
+            fact += f"; {size} is a tenth of all clients, as in the leaderboards"
+        else:
+            fact += f"; {size} is the smallest cohort that is recommended where more clients are available"
     evidence = "docs/leaderboards.md: measured with K/N = 0.1; Lemma 1: a larger K shortens the staleness"
     return Advice("cohort size", f"{size}", fact, evidence)
 
@@ -217,15 +225,24 @@ def _step(found: Findings, algorithm: str) -> Advice:
 
 def _warnings(found: Findings) -> list[str]:
     facts, bias, warnings = found.availability, found.bias, []
-    if facts.num_never:
-        named = ", ".join(facts.never[:5]) + (", ..." if facts.num_never > 5 else "")
+    never = facts.num_never - facts.num_between
+    if facts.empty_share:
+        share = f"{100 * facts.empty_share:.2g}%"
+        warnings.append(f"Nobody is available in {share} of the rounds: no method can train in them.")
+    if never:
+        named = ", ".join(facts.never[:5]) + (", ..." if never > 5 else "")
         warnings.append(
-            f"{facts.num_never} of {facts.num_clients} clients were never available ({named}): Assumption 4 fails for "
+            f"{never} of {facts.num_clients} clients were never available ({named}): Assumption 4 fails for "
             "them, and no method can learn from their data. E is that of the other clients."
+        )
+    if facts.num_between:
+        warnings.append(
+            f"{facts.num_between} of {facts.num_clients} clients were available, but not at the start of any round; "
+            "use shorter rounds. They count here as never available."
         )
     if facts.num_left:
         warnings.append(
-            f"{facts.num_left} clients were absent from the middle of the record on or earlier: they may have left. "
+            f"{facts.num_left} clients were not available in the second half of the record: they may have left. "
             "FedAvg forgets what only they know; remembered updates keep it (docs/which-algorithm.md, departures)."
         )
     if bias.effective_clients < 0.5 * bias.fair_clients:

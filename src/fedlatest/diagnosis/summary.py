@@ -38,6 +38,12 @@ def duration(diagnosis: Diagnosis, rounds: float) -> str:
     return text if seconds is None else f"{text} ({in_words(rounds * seconds)})"
 
 
+def _stretch(diagnosis: Diagnosis, rounds: float) -> str:
+    """Return a time that was not measured in rounds, which may be shorter than a round."""
+    seconds = diagnosis.availability.round_seconds
+    return f"{rounds:.3g} rounds" if seconds is None else in_words(rounds * seconds)
+
+
 def in_words(seconds: float) -> str:
     """Return a number of seconds in the largest fitting unit.
 
@@ -61,16 +67,21 @@ def _availability(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     return [
         ("clients", f"{facts.num_clients:,}"),
         ("record", length),
-        ("available clients", f"{half:.0f} in half of the rounds; {tenth:.0f} to {ninth:.0f} in 80% of them"),
+        ("available clients", f"median {half:.0f}; 10% and 90% quantiles {tenth:.0f} and {ninth:.0f}"),
         ("  fewest, most", f"{fewest:.0f}, {most:.0f}"),
+        ("  rounds without any", f"{facts.empty_share:.1%}"),
         ("share of time, mean", f"{facts.mean_share:.1%}"),
         ("  quartiles (lowest, highest)", f"{first:.1%}, {median:.1%}, {third:.1%} ({low:.1%}, {high:.1%})"),
-        ("time available at a stretch, median", duration(diagnosis, facts.median_spell)),
-        ("time between, median", duration(diagnosis, facts.median_gap)),
+        ("time available at a stretch, median", _stretch(diagnosis, facts.median_spell)),
+        ("time between, median", _stretch(diagnosis, facts.median_gap)),
         ("longest absence, median client", duration(diagnosis, facts.median_longest_absence)),
         ("  longest, in rounds", worst),
-        ("never available", f"{facts.num_never:,}" + (f" ({', '.join(facts.never[:5])})" if facts.never else "")),
-        ("absent since the middle of the record", f"{facts.num_left:,}"),
+        (
+            "never available",
+            f"{facts.num_never - facts.num_between:,}" + (f" ({', '.join(facts.never[:5])})" if facts.never else ""),
+        ),
+        ("not available at the start of a round", f"{facts.num_between:,} others"),
+        ("not available in the second half", f"{facts.num_left:,}"),
     ]
 
 

@@ -91,10 +91,10 @@ def _draw_picture(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     axes.set_xlim(times[0], times[-1])
     if unit == "days":
         axes.set_xticks(range(int(times[-1]) + 1))
-    never = diagnosis.availability.num_never
+    never, between = diagnosis.availability.num_never, diagnosis.availability.num_between
     if never and not pictures.by_label:
         axes.axhline(rows[-1] - never, color=palette.bad, linewidth=0.8)
-        note = f"{never} never available"
+        note = f"{never} not available at the start of any round" if between else f"{never} never available"
         axes.annotate(note, (times[-1], rows[-1] - never), xytext=(0, 2), textcoords="offset points", ha="right",
                       color=palette.bad, fontsize=8)  # fmt: skip
 
