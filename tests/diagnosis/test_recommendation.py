@@ -35,6 +35,16 @@ def test_always_available() -> None:
     assert (found.availability.smallest_e, found.staleness_bound, found.cohort_size) == (1, 9, 10)
 
 
+def test_equal_clients_that_differ_by_chance() -> None:
+    """Independent draws with equal rates: 7% of the weight is at wrong clients in an eighth of the record."""
+    found = diagnose(fleet(random_fleet(np.full(100, 0.3))))
+    assert found.bias.window_variation > 0.07
+    assert (algorithm(found), found.recommendation.confidence) == ("fedavg", "high")
+    assert f"(by chance {found.bias.window_chance:.1%})" in reason(found)
+    biased = diagnose(fleet(random_fleet(np.where(np.arange(100) < 50, 0.2, 0.4))))
+    assert algorithm(biased) == "fedlaavg_fresh"
+
+
 def test_labels_by_day_and_by_night() -> None:
     """As Example 1 with many clients: remembered updates; with a small gain FedLaAvg does not resonate."""
     night = fleet(by_day_and_night(), labels=halves())

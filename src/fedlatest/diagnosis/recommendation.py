@@ -17,7 +17,9 @@ from fedlatest.diagnosis.resonance import ResonanceFacts
 from fedlatest.diagnosis.round_rates import RoundRate
 from fedlatest.diagnosis.statistics import AvailabilityFacts
 
-NEGLIGIBLE = 0.05  # total variation of weights below which FedAvg's limit is that of equal weights, for practice
+NEGLIGIBLE = (
+    0.05  # total variation of weights, beyond chance, below which FedAvg's limit is that of equal weights, for practice
+)
 DEPENDENT = 0.1  # total variation of the labels' weights from which availability depends on the labels
 SIGNIFICANT = 0.05  # p-value
 FEWEST_DAYS, FEWEST_CYCLES, FEWEST_CORRELATION_TIMES = 5, 5, 20  # of a record that says how the fleet behaves
@@ -99,11 +101,12 @@ def _is_dependent(association: Association) -> bool:
 def _algorithm(found: Findings) -> Advice:
     bias, depends = found.bias, depends_on_labels(found.bias)
     table = "docs/which-algorithm.md"
-    if max(bias.total_variation, bias.window_variation) < NEGLIGIBLE:
+    if bias.excess < NEGLIGIBLE:
         return Advice(
             "algorithm", "fedavg",
             "every client counts about as much as it should: the weights in FedAvg's limit differ by "
-            f"{bias.total_variation:.1%} from the fair ones, and by {bias.window_variation:.1%} between times",
+            f"{bias.total_variation:.1%} from the fair ones (by chance {bias.chance:.1%}), and by "
+            f"{bias.window_variation:.1%} between times (by chance {bias.window_chance:.1%})",
             f"{table}: with everyone always available, FedAvg is tied with the best on tweets and 0.7 points behind on "
             "MNIST, and FedLaAvg may resonate",
         )  # fmt: skip
@@ -124,8 +127,9 @@ def _algorithm(found: Findings) -> Advice:
         )
     else:
         fact = (
-            f"FedAvg would put {bias.total_variation:.0%} of the weight on the wrong clients "
-            f"({bias.window_variation:.0%} in parts of the {bias.windows}), and whether their data differ is unknown"
+            f"FedAvg would put {bias.total_variation:.0%} of the weight on the wrong clients (by chance "
+            f"{bias.chance:.0%}) and {bias.window_variation:.0%} in parts of the {bias.windows} (by chance "
+            f"{bias.window_chance:.0%}), and whether their data differ is unknown"
         )
     if found.resonance is not None and found.resonance.verdict == "no" and depends:
         return Advice(
@@ -262,12 +266,11 @@ def _warnings(found: Findings) -> list[str]:
 def _confidence(found: Findings) -> tuple[Confidence, str]:
     """Return high if labels are known and the record is long enough, moderate if one holds, low otherwise."""
     facts, correlation, missing = found.availability, found.correlation, []
-    shift = max(found.bias.total_variation, found.bias.window_variation)
-    if depends_on_labels(found.bias) is None and shift >= NEGLIGIBLE:
-        missing.append("the labels of the clients are unknown (give --clients)")
+    if depends_on_labels(found.bias) is None and found.bias.excess >= NEGLIGIBLE:
+        missing.append("the labels of the clients are unknown, give --clients")
     if facts.days is not None:
         if facts.days < FEWEST_DAYS:
-            missing.append(f"the record has {facts.days:.1f} days (at least {FEWEST_DAYS} are needed)")
+            missing.append(f"the record has {facts.days:.1f} days, and {FEWEST_DAYS} are needed")
     elif correlation.cycle is not None:
         if facts.num_rounds < FEWEST_CYCLES * correlation.cycle:
             missing.append(f"the record has {facts.num_rounds / correlation.cycle:.1f} cycles")

@@ -118,9 +118,11 @@ def _correlation(diagnosis: Diagnosis) -> list[tuple[str, str]]:
 
 def _bias(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     bias = diagnosis.bias
+    window = "3-hour window" if bias.windows == "day" else f"window, an eighth of the {bias.windows},"
+    difference = f"  mean difference between a {window} and the whole record"
     rows = [
-        ("weight at the wrong clients", f"{bias.total_variation:.1%}"),
-        (f"  difference of an eighth of the {bias.windows}", f"{bias.window_variation:.1%}"),
+        ("weight at the wrong clients", f"{bias.total_variation:.1%} (by chance {bias.chance:.1%})"),
+        (difference, f"{bias.window_variation:.1%} (by chance {bias.window_chance:.1%})"),
         ("effective number of clients", f"{bias.effective_clients:.3g} instead of {bias.fair_clients:.3g}"),
         ("weight of the 10% that count most", f"{bias.top_share:.0%} instead of {bias.fair_top_share:.0%}"),
     ]
@@ -128,7 +130,7 @@ def _bias(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         shift, swing = bias.label_variation, bias.label_window_variation
         rows += [
             ("weight at the wrong labels", f"{shift.strength:.1%} ({_chance(shift)})"),
-            (f"  difference of an eighth of the {bias.windows}", f"{swing.strength:.1%} ({_chance(swing)})"),
+            (difference, f"{swing.strength:.1%} ({_chance(swing)})"),
         ]
     return rows
 
