@@ -1,5 +1,6 @@
 """Recommendations for synthetic fleets for which the right answer is known, and the diagnosis as a file."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedlatest import ConfigError, DataError
-from fedlatest.diagnosis import Diagnosis, Training, diagnose, read_diagnosis, write_diagnosis
+from fedlatest.diagnosis import Diagnosis, JobFacts, Training, diagnose, read_diagnosis, write_diagnosis
 from fedlatest.diagnosis.resonance import resonance_facts
 from fedlatest.theory.stability import round_robin_threshold
 from tests.diagnosis.fleets import DAY, by_day_and_night, fleet, halves, random_fleet
@@ -122,11 +123,47 @@ def test_deadlines() -> None:
     assert outlier.recommendation.choice("deadline") == "20 s"
     assert "always too slow for it and never count: 1" in reason(outlier, "deadline")
     assert diagnose(fleet(table)).recommendation.choice("deadline") == "unknown"
+    at_once = diagnose(fleet(table, round_seconds=1800, delays=np.zeros(50)))
+    assert at_once.recommendation.choice("deadline") == "1 s"
+    partly = diagnose(fleet(table, round_seconds=1800, delays=np.r_[np.linspace(10, 20, 47), [np.nan] * 3]))
+    assert "the delays of 3 clients are unknown" in reason(partly, "deadline")
+    assert "excluded" not in reason(partly, "deadline")
+
+
+def test_the_deadline_of_a_job_is_not_shortened_if_clients_never_answered() -> None:
+    """Without delays of the clients that never answered, a shorter deadline may exclude more of them."""
+    table = random_fleet(np.full(50, 0.9))
+    delays = np.r_[np.linspace(2, 3, 46), 40.0, [np.nan] * 3]
+    made = fleet(table, round_seconds=1800, delays=delays, job=JobFacts(deadline=60.0, num_unanswered=2))
+    found = diagnose(made)
+    assert found.recommendation.choice("deadline") == "60 s"
+    assert "2 clients never answered with an accepted upload (the deadline of the job is 60 s)" in reason(
+        found, "deadline"
+    )
+    assert any("2 clients never answered" in warning for warning in found.recommendation.warnings)
+    assert not any("--round-length" in each for each in found.recommendation.assumptions)
+    all_answered = diagnose(dataclasses.replace(made, delays=np.full(50, 3.0), job=JobFacts(60.0, 0)))
+    assert all_answered.recommendation.choice("deadline") == "4 s"
+    assert "median delay of every client over its accepted uploads" in reason(all_answered, "deadline")
+    assert not any("never answered" in warning for warning in all_answered.recommendation.warnings)
+
+
+def test_a_cohort_that_is_never_available() -> None:
+    table = random_fleet(np.full(50, 0.3))
+    known: dict[str, Any] = {"round_seconds": 1800, "delays": np.full(50, 5.0)}
+    large = diagnose(fleet(table, **known), Training(cohort_size=45))
+    assert "A cohort of 45 clients is never available: at most" in " ".join(large.recommendation.warnings)
+    assert "no round with a full cohort is possible" in reason(large, "deadline")
+    often = diagnose(fleet(table, **known), Training(cohort_size=15))
+    assert "A cohort of 15 clients is often not available" in " ".join(often.recommendation.warnings)
+    assert diagnose(fleet(table, **known)).recommendation.warnings == []
 
 
 def test_the_resonance_of_many_clients_is_not_computed() -> None:
     table = np.ones((2, 200_000), bool)
     assert resonance_facts(fleet(table), cohort_size=10) is None
+    table[1, :100_000] = False
+    assert "the fleet is too large to compute" in reason(diagnose(fleet(table)), "step")
 
 
 def test_a_diagnosis_is_read_as_it_was_written(tmp_path: Path) -> None:

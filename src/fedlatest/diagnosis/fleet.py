@@ -28,6 +28,13 @@ class Spells(NamedTuple):
     ends: Floats  # [M]
 
 
+class JobFacts(NamedTuple):
+    """What is known about a fleet from the tasks of a job."""
+
+    deadline: float | None  # seconds after which its last round ended at the latest; None if it is not recorded
+    num_unanswered: int  # clients that were asked, but have no accepted upload, so that their delays are unknown
+
+
 @dataclass(frozen=True)
 class Fleet:
     """The clients of a trace or of a job. Times are in the unit of the source.
@@ -42,6 +49,7 @@ class Fleet:
         delays: [N] seconds from the moment a client is asked until its update arrives; NaN for unknown ones.
         labels: [N] the class to which most samples of a client belong, or any other group.
         sizes: [N] number of samples.
+        job: The job of which this is the fleet; None for a trace.
         midnight: How long before the first round its day began; 0 if the unit of time is unknown.
     """
 
@@ -54,6 +62,7 @@ class Fleet:
     delays: Floats | None = None
     labels: list[str] | None = None
     sizes: Floats | None = None
+    job: JobFacts | None = None
     midnight: float = 0.0
 
     @property

@@ -13,6 +13,7 @@ from typing import Literal
 
 from fedlatest.diagnosis.correlation import Association, CorrelationFacts
 from fedlatest.diagnosis.fedavg_bias import FedAvgBias
+from fedlatest.diagnosis.fleet import JobFacts
 from fedlatest.diagnosis.resonance import ResonanceFacts
 from fedlatest.diagnosis.round_rates import RoundRate
 from fedlatest.diagnosis.statistics import AvailabilityFacts
@@ -39,8 +40,10 @@ class Findings:
     cohort_size: int
     cohort_is_given: bool
     deadline: float | None
-    """The shortest deadline that excludes no client; None if delays are unknown."""
-    learning_rate: float | None = None
+    """A deadline that all clients meet whose delays are known; None if no delays are."""
+    job: JobFacts | None = None
+    num_unknown_delays: int = 0
+    """Of single clients, if those of others are known."""
     curvature: float | None = None
 
 
@@ -184,7 +187,15 @@ def _deadline(found: Findings) -> Advice:
         return Advice(
             "deadline", "unknown", "the delays of the clients are unknown; give --delays", "docs/virtual-time.md"
         )
-    full = min(found.rates, key=lambda rate: rate.num_excluded)
+    full = next(rate for rate in found.rates if rate.deadline == found.deadline)
+    possible = (
+        f"about {full.rounds_per_day:,.0f} rounds a day are possible, and {full.answers:.1%} of the cohort answers"
+        if full.rounds_per_day > 0 else "no round with a full cohort is possible"
+    )  # fmt: skip
+    violated = "a client that never answers in time violates Assumption 4, and its data never count"
+    if found.job is not None and found.job.num_unanswered:
+        why = _unanswered(found.job) + "; whether a shorter deadline excludes more of them is unknown"
+        return Advice("deadline", f"{found.deadline:g} s", f"{why}; {possible}", violated)
     faster = [
         rate for rate in found.rates if rate.answers >= 0.85 and rate.rounds_per_day > 2 * full.rounds_per_day
     ]  # fmt: skip
@@ -198,15 +209,37 @@ def _deadline(found: Findings) -> Advice:
         )  # fmt: skip
     return Advice(
         "deadline", f"{found.deadline:g} s",
-        f"the slowest client needs less, so that no client is excluded; about {full.rounds_per_day:,.0f} rounds a day "
-        f"are possible, and {full.answers:.1%} of the cohort answers",
-        "a client that never answers in time violates Assumption 4, and its data never count",
+        f"{_slowest(found)}; {possible}", violated,
     )  # fmt: skip
+
+
+def _unanswered(job: JobFacts) -> str:
+    deadline = "" if job.deadline is None else f" (the deadline of the job is {job.deadline:g} s)"
+    return f"{_clients(job.num_unanswered)} never answered with an accepted upload{deadline}"
+
+
+def _slowest(found: Findings) -> str:
+    """Return why a deadline that all known delays meet is recommended."""
+    if found.num_unknown_delays:
+        return (
+            f"no client whose delay is known needs longer; the delays of {_clients(found.num_unknown_delays)} are "
+            "unknown, and count as the median of the others"
+        )
+    if found.job is not None:
+        return "the median delay of every client over its accepted uploads is shorter"
+    return "the slowest client needs less, so that no client is excluded"
+
+
+def _clients(number: int) -> str:
+    return "1 client" if number == 1 else f"{number:,} clients"
 
 
 def _step(found: Findings, algorithm: str) -> Advice:
     resonance, theory = found.resonance, "docs/theory.md: the stable gain; docs/explanation/resonance.md"
     tune = "tune it with `fedlatest arena`, or start from the step that works with everyone available"
+    if resonance is None and algorithm != "fedavg":
+        unknown = "the fleet is too large to compute from which step on the method swings"
+        return Advice("step", "tune", f"{unknown}; {tune}", theory)
     if resonance is None or algorithm == "fedavg":
         return Advice("step", "tune", f"the measured availability does not limit the step; {tune}", "docs/arena.md")
     fresh = algorithm == "fedlaavg_fresh"
@@ -244,6 +277,15 @@ def _warnings(found: Findings) -> list[str]:
             f"{facts.num_between} of {facts.num_clients} clients were available, but not at the start of any round; "
             "use shorter rounds. They count here as never available."
         )
+    if found.cohort_size > facts.usually_available:
+        most, usual = facts.available[-1], facts.usually_available
+        often = f"never available: at most {most:.0f} are" if found.cohort_size > most else "often not available"
+        warnings.append(
+            f"A cohort of {_clients(found.cohort_size)} is {often}. In 90% of the rounds in which somebody is "
+            f"available, cohorts of up to {usual:.0f} can be filled."
+        )
+    if found.job is not None and found.job.num_unanswered:
+        warnings.append(f"{_unanswered(found.job)}: their delays are unknown, and their data have not counted.")
     if facts.num_left:
         warnings.append(
             f"{facts.num_left} clients were not available in the second half of the record: they may have left. "
@@ -290,9 +332,11 @@ def _assumptions(found: Findings) -> list[str]:
         assumed.append("The gain of a step may be anything up to 1; give --learning-rate and --curvature.")
     if found.availability.round_seconds is not None:
         length = found.availability.round_seconds
-        assumed.append(f"E and the resonance are for rounds of {length:g} s; --round-length changes them.")
+        change = "; --round-length changes them" if found.job is None else ""
+        assumed.append(f"E and the resonance are for rounds of {length:.4g} s{change}.")
     if found.deadline is not None:
-        assumed.append("A client takes the same time for every task.")
+        median = "" if found.job is None else ", its median"
+        assumed.append(f"A client takes the same time{median} for every task.")
     return assumed
 
 
