@@ -72,6 +72,23 @@ def test_spells_of_equal_clients_differ_by_chance() -> None:
     assert bias.window_chance == pytest.approx(bias.window_variation, rel=0.1)
 
 
+@pytest.mark.parametrize(("num_clients", "rate", "rounds"), [(100, 0.05, 100), (1000, 0.01, 100), (50, 0.1, 40)])
+def test_weights_of_clients_that_are_rarely_available_count_as_chance(
+    num_clients: int, rate: float, rounds: int
+) -> None:  # fmt: skip
+    bias = fedavg_bias(fleet(random_fleet(np.full(num_clients, rate), rounds=rounds)))
+    assert bias.window_variation > 0.45
+    assert bias.excess < 0.02
+
+
+def test_parts_with_clients_without_samples_only() -> None:
+    """Client 0 has no samples and is alone in the first quarter: FedAvg has no weights there."""
+    table = np.ones((64, 4), bool)
+    table[:16, 1:] = False
+    bias = fedavg_bias(fleet(table, sizes=np.array([0, 1, 1, 2.0])))
+    assert (bias.total_variation, bias.chance, bias.window_variation, bias.window_chance) == pytest.approx((0,) * 4)
+
+
 def test_a_bias_is_more_than_chance() -> None:
     """Rates of 0.1 to 0.9, and halves by day and by night, which repeat exactly."""
     rates = fedavg_bias(fleet(random_fleet(np.linspace(0.1, 0.9, 60))))

@@ -26,6 +26,8 @@ their mean with a standard deviation s_i for client i, the mean of the parts is 
 average, and a part differs from the mean of the parts by sqrt(2 (B - 1) / (pi B)) s_i. So the distance by chance is the
 mean distance of the parts from their mean, divided by sqrt(B - 1). Parts are as long as a whole number of cycles; for a
 window of the cycle they are this window in different cycles, and without a cycle they are quarters of the window.
+This fails if a client is available in fewer than about two rounds of the record or of a window, on average; such
+weights count as chance.
 """
 
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ from fedlatest.diagnosis.fleet import Fleet, Floats, Integers, Table
 
 WINDOWS = 8  # of a cycle: three hours of a day
 PARTS, MOST_PARTS = 4, 16  # of a window without a cycle; groups of cycles
+FEWEST = 2  # rounds in which a client is available, on average, so that its weight is not only chance
 TOP = 0.1  # share of the clients whose weight is reported
 
 
@@ -124,15 +127,18 @@ def fedavg_bias(fleet: Fleet, *, cycle: float | None = None, cycle_is_day: bool 
     ratio = biased / np.maximum(fair, 1e-300)
     top = np.argsort(-ratio, kind="stable")[: max(1, round(TOP * fair.size))]
     labels, shift, swing = _label_facts(fleet, biased, windows)
+    measured = total_variation(biased, fair)
+    in_windows = float(np.mean([total_variation(window, biased) for window in windows]))
+    appearances = fleet.available.sum() / fleet.num_clients
     return FedAvgBias(
         effective_clients=float(1 / (biased**2).sum()),
         fair_clients=float(1 / (fair**2).sum()),
         top_share=float(biased[top].sum()),
         fair_top_share=float(fair[top].sum()),
-        total_variation=total_variation(biased, fair),
-        chance=_chance(fleet, cycle),
-        window_variation=float(np.mean([total_variation(window, biased) for window in windows])),
-        window_chance=_window_chance(fleet, cycle),
+        total_variation=measured,
+        chance=_chance(fleet, cycle) if appearances >= FEWEST else measured,
+        window_variation=in_windows,
+        window_chance=_window_chance(fleet, cycle) if appearances >= FEWEST * WINDOWS else in_windows,
         windows="record" if cycle is None else "day" if cycle_is_day else "cycle",
         labels=labels,
         label_variation=shift,
@@ -156,14 +162,15 @@ def _window_of_round(fleet: Fleet, cycle: float | None) -> Integers:
 
 
 def _weights_of_parts(fleet: Fleet, number: Integers) -> Floats:
-    """Return [parts, N] the weights q of the rounds with each number; parts in which nobody is available are left out.
+    """Return [parts, N] the weights q of the rounds with each number, without parts in which no client counts.
 
     Args:
         fleet: The fleet.
         number: [R] the number of the part of each round; -1 for none.
     """
     parts = [fleet.available[number == part] for part in range(number.max() + 1)]
-    return np.array([fedavg_weights(part, fleet.weights) for part in parts if part.any()])
+    counting = fleet.weights > 0
+    return np.array([fedavg_weights(part, fleet.weights) for part in parts if part[:, counting].any()])
 
 
 def _chance(fleet: Fleet, cycle: float | None) -> float:
@@ -194,7 +201,7 @@ def _window_chance(fleet: Fleet, cycle: float | None) -> float:
 def _error_of_mean(parts: Floats) -> float:
     """Return the distance of the mean of independent weightings, [parts, N], from its expectation, on average.
 
-    >>> _error_of_mean(np.array([[0.7, 0.3], [0.3, 0.7]]))
+    >>> round(_error_of_mean(np.array([[0.7, 0.3], [0.3, 0.7]])), 9)
     0.2
     """
     if len(parts) < 2:

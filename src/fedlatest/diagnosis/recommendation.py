@@ -306,10 +306,12 @@ def _warnings(found: Findings) -> list[str]:
 
 
 def _confidence(found: Findings) -> tuple[Confidence, str]:
-    """Return high if labels are known and the record is long enough, moderate if one holds, low otherwise."""
+    """Return high if nothing is missing for a judgement, moderate if one thing is, and low otherwise."""
     facts, correlation, missing = found.availability, found.correlation, []
     if depends_on_labels(found.bias) is None and found.bias.excess >= NEGLIGIBLE:
         missing.append("the labels of the clients are unknown, give --clients")
+    if found.bias.excess < NEGLIGIBLE and found.bias.chance >= DEPENDENT:
+        missing.append(f"chance alone shifts {found.bias.chance:.0%} of the weight, which may hide a bias")
     if facts.days is not None:
         if facts.days < FEWEST_DAYS:
             missing.append(f"the record has {facts.days:.1f} days, and {FEWEST_DAYS} are needed")

@@ -80,7 +80,7 @@ def _availability(diagnosis: Diagnosis) -> list[tuple[str, str]]:
             "never available",
             f"{facts.num_never - facts.num_between:,}" + (f" ({', '.join(facts.never[:5])})" if facts.never else ""),
         ),
-        ("not available at the start of a round", f"{facts.num_between:,} others"),
+        *([("  only between starts of rounds", f"{facts.num_between:,} others")] if facts.num_between else []),
         ("not available in the second half", f"{facts.num_left:,}"),
     ]
 
@@ -111,15 +111,17 @@ def _correlation(diagnosis: Diagnosis) -> list[tuple[str, str]]:
             text = "none: they or the shares of time do not differ"
         else:
             meaning = "explain {:.0%} of the differences" if kind == "labels" else "rank correlation {:.2f}"
-            text = f"{meaning.format(association.strength)} ({_chance(association)})"
+            text = (
+                f"{meaning.format(association.strength)} ({_chance(association, '.0%' if kind == 'labels' else '.2f')})"
+            )
         rows.append((f"share of time and {name}", text))
     return rows
 
 
 def _bias(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     bias = diagnosis.bias
-    window = "3-hour window" if bias.windows == "day" else f"window, an eighth of the {bias.windows},"
-    difference = f"  mean difference between a {window} and the whole record"
+    window = "3-hour window" if bias.windows == "day" else f"eighth of the {bias.windows}"
+    difference = f"  {window} to whole record, mean difference"
     rows = [
         ("weight at the wrong clients", f"{bias.total_variation:.1%} (by chance {bias.chance:.1%})"),
         (difference, f"{bias.window_variation:.1%} (by chance {bias.window_chance:.1%})"),
@@ -129,8 +131,8 @@ def _bias(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     if bias.label_variation is not None and bias.label_window_variation is not None:
         shift, swing = bias.label_variation, bias.label_window_variation
         rows += [
-            ("weight at the wrong labels", f"{shift.strength:.1%} ({_chance(shift)})"),
-            (difference, f"{swing.strength:.1%} ({_chance(swing)})"),
+            ("weight at the wrong labels", f"{shift.strength:.1%} ({_chance(shift, '.1%')})"),
+            (difference, f"{swing.strength:.1%} ({_chance(swing, '.1%')})"),
         ]
     return rows
 
@@ -163,8 +165,8 @@ def _fedlaavg(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     return rows
 
 
-def _chance(association: Association) -> str:
-    return f"by chance {association.expected:.2g}, p = {association.p_value:.3g}"
+def _chance(association: Association, form: str) -> str:
+    return f"by chance {association.expected:{form}}, p = {association.p_value:.3g}"
 
 
 def _number(value: float | None, digits: int = 2) -> str:

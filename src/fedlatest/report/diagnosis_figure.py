@@ -155,7 +155,8 @@ def _draw_weights(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     _draw_sorted(axes, np.minimum(ratio, 1), palette.line, baseline=1)
     axes.axhline(1, color=palette.muted, linewidth=0.8)
     axes.set(xlabel="clients, % (sorted)", ylabel="times the fair weight", xlim=(0, 100), ylim=(0, None))
-    axes.set_title(f"FedAvg's weights: {diagnosis.bias.total_variation:.0%} at wrong clients")
+    bias = diagnosis.bias
+    axes.set_title(f"FedAvg: {bias.total_variation:.0%} at wrong clients (by chance {bias.chance:.0%})")
 
 
 def _draw_rates(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
