@@ -3,18 +3,20 @@
 import gzip
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedlatest.cli.diagnose_input import read_fleet
-from fedlatest.diagnosis import read_diagnosis
+from fedlatest.cli.diagnose_input import _check_clients, read_fleet
+from fedlatest.diagnosis import JobFacts, read_diagnosis
 from fedlatest.errors import DataError
+from fedlatest.flower import Timeouts
 from tests.command_line import fedlatest, fedlatest_here
 from tests.diagnosis.fleets import by_day_and_night, random_fleet
-from tests.flower.small_job import SmallJob
+from tests.flower.small_job import SmallJob, lose
 
 
 def write_trace(path: Path, table: npt.NDArray[np.bool_], *, round_seconds: int = 1800, names: str = "{}") -> None:
@@ -104,13 +106,53 @@ def test_a_job(tmp_path: Path) -> None:
     assert (fleet.names, fleet.unit) == (["a", "b", "c"], 1.0)
     assert fleet.delays is not None
     assert fleet.delays[:2].tolist() == [1.0, 1.0]  # a node replies at the next poll
+    assert fleet.job == JobFacts(deadline=10.0, num_unanswered=0)
     done = fedlatest_here("diagnose", ".", cwd=tmp_path)  # the folder of the deployment
     assert done.returncode == 0
     assert "4 rounds of" in done.stdout
     assert "How many rounds a day are possible?" in done.stdout
+    assert "--round-length" not in done.stdout
     job.ledger.close()
     refused = fedlatest_here("diagnose", "job", "--round-length", "3", cwd=tmp_path)
     assert "a job has recorded its rounds and times" in refused.stderr
+
+
+def test_clients_that_never_answer(tmp_path: Path) -> None:
+    """The uploads of b are lost: its delay is unknown, and the deadline must not be shorter than that of the job."""
+    job = SmallJob(tmp_path, timeouts=Timeouts(deadline=10, poll=1, late_reply=10))
+    for _ in range(4):
+        job.now += 5
+        job.change_next_upload(lose, of="b")
+        job.run_round("abc")
+    job.ledger.close()
+    fleet = read_fleet(tmp_path / "job")
+    assert fleet.job == JobFacts(deadline=10.0, num_unanswered=1)
+    assert fleet.delays is not None
+    assert np.isnan(fleet.delays).tolist() == [False, True, False]
+    assert fleet.sizes is not None
+    assert fleet.sizes.tolist() == [2.0, 2.0, 2.0]  # that of b is the mean
+    done = fedlatest_here("diagnose", "job", cwd=tmp_path)
+    assert "1 of 3 clients have no recorded number of samples; the mean, 2, is used" in done.stderr
+    assert "deadline     10 s" in done.stdout
+    assert "1 client never answered with an accepted upload (the deadline of the job is 10 s)" in done.stdout
+    (tmp_path / "delays.csv").write_text("client,training_seconds\na,1\nb,2\nc,3\n")
+    known = read_fleet(tmp_path / "job", delays=tmp_path / "delays.csv")
+    assert known.job == JobFacts(deadline=10.0, num_unanswered=0)
+
+
+def test_names_are_compared_in_linear_time() -> None:
+    """The list of names is gone through once, not once for each name in the file."""
+
+    class Names(list[str]):
+        times = 0
+
+        def __iter__(self) -> Iterator[str]:
+            self.times += 1
+            return super().__iter__()
+
+    names = Names(["a", "b", "c"])
+    _check_clients(Path("delays.csv"), ["a", "b", "c"], names)
+    assert names.times == 1
 
 
 def test_a_job_without_rounds(tmp_path: Path) -> None:

@@ -49,6 +49,54 @@ def test_the_distance_bounds_the_error() -> None:
     assert 0 < error <= bias.total_variation * np.ptp(centres)
 
 
+@pytest.mark.parametrize("cycle", [None, 48.0])
+@pytest.mark.parametrize(("num_clients", "rate"), [(60, 0.5), (300, 0.15), (1000, 0.05)])
+def test_clients_with_equal_rates_differ_by_chance(num_clients: int, rate: float, cycle: float | None) -> None:
+    """Independent draws: both distances are those by chance, whatever is divided into windows."""
+    bias = fedavg_bias(fleet(random_fleet(np.full(num_clients, rate))), cycle=cycle)
+    assert bias.chance == pytest.approx(bias.total_variation, rel=0.1)
+    assert bias.window_chance == pytest.approx(bias.window_variation, rel=0.1)
+    assert bias.window_variation > 0.045
+    assert bias.excess < 0.015
+
+
+def test_spells_of_equal_clients_differ_by_chance() -> None:
+    """Clients that stay for 5 rounds and are away for 20, on average: fewer independent draws than rounds."""
+    rng = np.random.default_rng(0)
+    state, rows = rng.random(200) < 0.2, []
+    for _ in range(2000):
+        state = np.where(state, rng.random(200) >= 1 / 5, rng.random(200) < 1 / 20)
+        rows.append(state)
+    bias = fedavg_bias(fleet(np.array(rows)))
+    assert bias.chance == pytest.approx(bias.total_variation, rel=0.1)
+    assert bias.window_chance == pytest.approx(bias.window_variation, rel=0.1)
+
+
+@pytest.mark.parametrize(("num_clients", "rate", "rounds"), [(100, 0.05, 100), (1000, 0.01, 100), (50, 0.1, 40)])
+def test_weights_of_clients_that_are_rarely_available_count_as_chance(
+    num_clients: int, rate: float, rounds: int
+) -> None:  # fmt: skip
+    bias = fedavg_bias(fleet(random_fleet(np.full(num_clients, rate), rounds=rounds)))
+    assert bias.window_variation > 0.45
+    assert bias.excess < 0.02
+
+
+def test_parts_with_clients_without_samples_only() -> None:
+    """Client 0 has no samples and is alone in the first quarter: FedAvg has no weights there."""
+    table = np.ones((64, 4), bool)
+    table[:16, 1:] = False
+    bias = fedavg_bias(fleet(table, sizes=np.array([0, 1, 1, 2.0])))
+    assert (bias.total_variation, bias.chance, bias.window_variation, bias.window_chance) == pytest.approx((0,) * 4)
+
+
+def test_a_bias_is_more_than_chance() -> None:
+    """Rates of 0.1 to 0.9, and halves by day and by night, which repeat exactly."""
+    rates = fedavg_bias(fleet(random_fleet(np.linspace(0.1, 0.9, 60))))
+    assert (rates.chance < 0.03, rates.excess > 0.17) == (True, True)
+    night = fedavg_bias(fleet(by_day_and_night()), cycle=48)
+    assert (night.chance, night.window_chance, night.excess) == pytest.approx((0, 0, 0.5))
+
+
 def test_always_available_clients_have_fair_weights() -> None:
     bias = fedavg_bias(fleet(np.ones((50, 20), bool), sizes=np.arange(1.0, 21)))
     assert bias.total_variation == pytest.approx(0)

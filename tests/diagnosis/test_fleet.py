@@ -1,12 +1,14 @@
 """Fleets from spells and tables, against the availability model of the simulator."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlatest import ConfigError, DataError, Interval, trace
-from fedlatest.diagnosis import fleet_of_spells, fleet_of_table
+from fedlatest.diagnosis import Fleet, diagnose, fleet_of_spells, fleet_of_table
 
 SPELL = st.tuples(st.integers(0, 3), st.floats(0, 40), st.floats(0.1, 20))
 
@@ -15,6 +17,7 @@ SPELL = st.tuples(st.integers(0, 3), st.floats(0, 40), st.floats(0.1, 20))
 def test_the_table_is_that_of_the_simulator(spells: list[tuple[int, float, float]], round_length: float) -> None:
     clients, starts, lengths = (np.array(column) for column in zip(*spells, strict=True))
     ends = starts + lengths
+    starts, ends = starts - starts.min(), ends - starts.min()  # the record begins with the first spell
     try:
         model = trace(
             [Interval(*row) for row in zip(clients.tolist(), starts.tolist(), ends.tolist(), strict=True)],
@@ -48,14 +51,49 @@ def test_a_trace_of_a_day_or_longer_is_in_seconds() -> None:
     assert (hours.num_rounds, hours.day) == (576, 288.0)
 
 
-def test_rounds_begin_with_the_first_day() -> None:
-    """A trace in seconds since 1970 has no rounds before its first day."""
+def phones(offset: float, *, unit: float | None = None, round_length: float | None = None) -> Fleet:
+    """Return 30 clients with one spell on each of six days, at hours of their own, and all times later by `offset`."""
+    rng = np.random.default_rng(0)
+    clients, days = (grid.ravel() for grid in np.meshgrid(np.arange(30), np.arange(6)))
+    starts = np.floor(days * 86400 + clients % 10 * 6000 + 3600 * rng.random(180))
+    ends = starts + np.floor(14400 * rng.random(180)) + 600
+    starts, ends = starts + offset, ends + offset
+    names = [str(client) for client in range(30)]
+    return fleet_of_spells(clients, starts, ends, names=names, source="", unit=unit, round_length=round_length)
+
+
+@pytest.mark.parametrize("offset", [86400.0, 19_675 * 86400.0, 72_000.0, 1_700_000_123.0, -71_234.0])
+def test_all_facts_are_those_of_a_trace_that_begins_earlier(offset: float) -> None:
+    """Time before the first spell is not a time in which nobody was available. Only the hours of the day move."""
+    original, later = diagnose(phones(0)), diagnose(phones(offset))
+    assert original.correlation.cycle_is_day
+    same_hours = dataclasses.replace(later.pictures, profile=original.pictures.profile)
+    assert dataclasses.replace(later, pictures=same_hours) == original
+    if offset % 86400 == 0:
+        assert later == original
+    else:
+        assert later.pictures.profile != original.pictures.profile
+
+
+def test_a_short_trace_of_an_unknown_unit_begins_with_its_first_spell() -> None:
     start = 1_700_000_000.0
     fleet = fleet_of_spells(
-        np.array([0, 1]), np.array([start, start]), np.array([start + 9e4, start + 50]), names=["a", "b"], source=""
-    )
-    assert fleet.moments[0] == 0
-    assert fleet.num_rounds == (start % 86400 + 9e4) // 300 + 1
+        np.array([0, 1]), np.array([start, start + 9]), np.array([start + 36_000, start + 50]), names=["a", "b"],
+        source="",
+    )  # fmt: skip
+    assert (fleet.unit, fleet.num_rounds, fleet.midnight) == (None, 36_000, 0.0)
+    assert fleet.available[0].tolist() == [True, False]
+
+
+def test_the_profile_is_over_hours_since_midnight() -> None:
+    """Everyone is available from 6 to 12 o'clock; the record begins at 6."""
+    starts = np.repeat(np.arange(5) * 86400.0 + 6 * 3600, 4)
+    fleet = fleet_of_spells(
+        np.tile(np.arange(4), 5), starts, starts + 6 * 3600, names=list("abcd"), source="", round_length=1800
+    )  # fmt: skip
+    found = diagnose(fleet)
+    busy = [24 * phase for phase, mean, _, _ in found.pictures.profile if mean > 0]
+    assert (min(busy), max(busy)) == pytest.approx((6.25, 11.75))
 
 
 def test_a_table_keeps_its_times() -> None:

@@ -1,5 +1,6 @@
 """Recommendations for synthetic fleets for which the right answer is known, and the diagnosis as a file."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedlatest import ConfigError, DataError
-from fedlatest.diagnosis import Diagnosis, Training, diagnose, read_diagnosis, write_diagnosis
+from fedlatest.diagnosis import Diagnosis, JobFacts, Training, diagnose, read_diagnosis, write_diagnosis
 from fedlatest.diagnosis.resonance import resonance_facts
 from fedlatest.theory.stability import round_robin_threshold
 from tests.diagnosis.fleets import DAY, by_day_and_night, fleet, halves, random_fleet
@@ -33,6 +34,19 @@ def test_always_available() -> None:
     assert found.resonance.stable_gain == pytest.approx(round_robin_threshold(10), abs=0.02)
     assert not found.resonance.fresh_swings
     assert (found.availability.smallest_e, found.staleness_bound, found.cohort_size) == (1, 9, 10)
+
+
+def test_equal_clients_that_differ_by_chance() -> None:
+    """Independent draws with equal rates: 7% of the weight is at wrong clients in an eighth of the record."""
+    found = diagnose(fleet(random_fleet(np.full(100, 0.3))))
+    assert found.bias.window_variation > 0.07
+    assert (algorithm(found), found.recommendation.confidence) == ("fedavg", "high")
+    assert f"(by chance {found.bias.window_chance:.1%})" in reason(found)
+    short = diagnose(fleet(random_fleet(np.full(100, 0.05), rounds=100)))
+    assert (algorithm(short), short.recommendation.confidence) == ("fedavg", "moderate")
+    assert "chance alone shifts" in short.recommendation.confidence_reason
+    biased = diagnose(fleet(random_fleet(np.where(np.arange(100) < 50, 0.2, 0.4))))
+    assert algorithm(biased) == "fedlaavg_fresh"
 
 
 def test_labels_by_day_and_by_night() -> None:
@@ -89,7 +103,17 @@ def test_clients_that_leave_or_never_come() -> None:
     assert not found.resonance.swings
     text = " ".join(found.recommendation.warnings)
     assert "1 of 60 clients were never available (59)" in text
-    assert "19 clients were absent from the middle" in text
+    assert "19 clients were not available in the second half" in text
+
+
+def test_nights_without_anyone() -> None:
+    """1000 clients, all of them available for 20 hours a day: nothing prevents cohorts of a tenth."""
+    by_day = np.arange(7 * 48) % 48 < 40
+    found = diagnose(fleet(np.tile(by_day[:, None], 1000), round_seconds=1800))
+    assert found.cohort_size == 100
+    assert (found.availability.usually_available, found.availability.empty_share) == pytest.approx((1000, 1 / 6))
+    assert "Nobody is available in 17% of the rounds" in " ".join(found.recommendation.warnings)
+    assert "rounds in which somebody is available" in reason(found, "cohort size")
 
 
 def test_deadlines() -> None:
@@ -102,11 +126,47 @@ def test_deadlines() -> None:
     assert outlier.recommendation.choice("deadline") == "20 s"
     assert "always too slow for it and never count: 1" in reason(outlier, "deadline")
     assert diagnose(fleet(table)).recommendation.choice("deadline") == "unknown"
+    at_once = diagnose(fleet(table, round_seconds=1800, delays=np.zeros(50)))
+    assert at_once.recommendation.choice("deadline") == "1 s"
+    partly = diagnose(fleet(table, round_seconds=1800, delays=np.r_[np.linspace(10, 20, 47), [np.nan] * 3]))
+    assert "the delays of 3 clients are unknown" in reason(partly, "deadline")
+    assert "excluded" not in reason(partly, "deadline")
+
+
+def test_the_deadline_of_a_job_is_not_shortened_if_clients_never_answered() -> None:
+    """Without delays of the clients that never answered, a shorter deadline may exclude more of them."""
+    table = random_fleet(np.full(50, 0.9))
+    delays = np.r_[np.linspace(2, 3, 46), 40.0, [np.nan] * 3]
+    made = fleet(table, round_seconds=1800, delays=delays, job=JobFacts(deadline=60.0, num_unanswered=2))
+    found = diagnose(made)
+    assert found.recommendation.choice("deadline") == "60 s"
+    assert "2 clients never answered with an accepted upload (the deadline of the job is 60 s)" in reason(
+        found, "deadline"
+    )
+    assert any("2 clients never answered" in warning for warning in found.recommendation.warnings)
+    assert not any("--round-length" in each for each in found.recommendation.assumptions)
+    all_answered = diagnose(dataclasses.replace(made, delays=np.full(50, 3.0), job=JobFacts(60.0, 0)))
+    assert all_answered.recommendation.choice("deadline") == "4 s"
+    assert "median delay of every client over its accepted uploads" in reason(all_answered, "deadline")
+    assert not any("never answered" in warning for warning in all_answered.recommendation.warnings)
+
+
+def test_a_cohort_that_is_never_available() -> None:
+    table = random_fleet(np.full(50, 0.3))
+    known: dict[str, Any] = {"round_seconds": 1800, "delays": np.full(50, 5.0)}
+    large = diagnose(fleet(table, **known), Training(cohort_size=45))
+    assert "A cohort of 45 clients is never available: at most" in " ".join(large.recommendation.warnings)
+    assert "no round with a full cohort is possible" in reason(large, "deadline")
+    often = diagnose(fleet(table, **known), Training(cohort_size=15))
+    assert "A cohort of 15 clients is often not available" in " ".join(often.recommendation.warnings)
+    assert diagnose(fleet(table, **known)).recommendation.warnings == []
 
 
 def test_the_resonance_of_many_clients_is_not_computed() -> None:
-    table = np.ones((2, 200_000), bool)
+    table = np.ones((16, 200_000), bool)
     assert resonance_facts(fleet(table), cohort_size=10) is None
+    table[1::2, :100_000] = False
+    assert "the fleet is too large to compute" in reason(diagnose(fleet(table)), "step")
 
 
 def test_a_diagnosis_is_read_as_it_was_written(tmp_path: Path) -> None:

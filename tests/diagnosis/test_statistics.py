@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedlatest.diagnosis import diagnose, fleet_of_spells
 from fedlatest.diagnosis.correlation import (
     autocorrelation,
     between_clients,
@@ -26,6 +27,20 @@ def test_facts_of_a_small_fleet() -> None:
     assert facts.available[0] == 0
     assert facts.available[-1] == 2
     assert (facts.round_seconds, facts.days) == (None, None)
+
+
+def test_spells_and_gaps_are_not_those_of_the_rounds() -> None:
+    """Spells of 10 and 100 s, 20 s apart, with rounds of 60 s; client c is available between two rounds only."""
+    spells = np.array([[0, 0, 10], [0, 30, 40], [1, 0, 100], [1, 120, 220], [1, 240, 300], [2, 70, 80]], float)
+    made = fleet_of_spells(
+        spells[:, 0].astype(int), spells[:, 1], spells[:, 2], names=list("abcd"), source="", unit=1, round_length=60
+    )
+    facts = availability_facts(made)
+    assert (facts.median_spell * 60, facts.median_gap * 60) == pytest.approx((35, 20))
+    assert (facts.num_never, facts.num_between, facts.never, facts.num_seen) == (2, 1, ["d"], 2)
+    text = " ".join(diagnose(made).recommendation.warnings)
+    assert "1 of 4 clients were available, but not at the start of any round; use shorter rounds" in text
+    assert "1 of 4 clients were never available (d)" in text
 
 
 def test_autocorrelation_is_that_of_the_definition() -> None:

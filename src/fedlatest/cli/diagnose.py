@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def diagnose(
     source: Annotated[Path, typer.Argument(help="A trace (CSV, .csv.gz, Parquet), or the folder of a job.")],
     round_length: Annotated[
-        float | None, typer.Option(help="Length of a round in the trace's unit of time (default: 300 seconds).")
+        float | None,
+        typer.Option(
+            help="Length of a round in the trace's unit of time (default: 300 seconds, or 1 if the unit is unknown)."
+        ),
     ] = None,
     unit: Annotated[
         float | None, typer.Option(help="Seconds in the trace's unit of time: 1, 60, 3600; guessed if not given.")

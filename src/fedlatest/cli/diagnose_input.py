@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedlatest.diagnosis import Fleet
+    from fedlatest.ledger.durations import Tasks
 
 MAX_FILE_BYTES = 2**28
 SPARSE = 3  # a trace whose numbers are this many times more than its clients has names, not positions
@@ -49,7 +50,8 @@ def read_fleet(
     else:
         fleet = _read_trace(source, round_length, unit)
     if delays is not None:
-        fleet = dataclasses.replace(fleet, delays=_read_delays(delays, fleet.names))
+        job = None if fleet.job is None else fleet.job._replace(num_unanswered=0)  # the file has their delays
+        fleet = dataclasses.replace(fleet, delays=_read_delays(delays, fleet.names), job=job)
     return fleet if clients is None else _with_clients(fleet, clients)
 
 
@@ -83,11 +85,11 @@ def _read_job(source: Path) -> "Fleet":
     """Read who was available in the rounds of a job, how long clients took, and their names and weights."""
     import numpy as np
 
-    from fedlatest.diagnosis import fleet_of_table
+    from fedlatest.diagnosis import JobFacts, fleet_of_table
     from fedlatest.ledger.database import Database
+    from fedlatest.ledger.durations import read_rounds as read_task_rounds
     from fedlatest.ledger.durations import read_tasks
     from fedlatest.ledger.job_folder import find_ledger
-    from fedlatest.ledger.recorded_delays import median_delays
     from fedlatest.ledger.recorded_rounds import read_rounds
 
     ledger = find_ledger(source)
@@ -95,19 +97,51 @@ def _read_job(source: Path) -> "Fleet":
     try:
         rounds = read_rounds(database)
         rows = database.rows("SELECT client, name, weight FROM clients ORDER BY number")
-        delays = np.sum(median_delays(read_tasks(database), len(rows)), axis=0)
+        delays, num_unanswered = _recorded_delays(read_tasks(database), len(rows))
+        deadlines = [each.deadline for each in read_task_rounds(database)]
     finally:
         database.close()
     if not len(rounds.available):
         raise DataError(f"{source}: the job has not finished any round yet, so there is nothing to diagnose")
     names = [str(name or client) for client, name, _ in rows]
-    weights = np.array([weight for _, _, weight in rows], float)
     fleet = fleet_of_table(rounds.available, names=names, source=source.name, moments=rounds.moments, unit=1.0)
     return dataclasses.replace(
         fleet,
-        sizes=weights if (weights > 0).all() else None,
+        sizes=_filled(np.array([weight for _, _, weight in rows], float)),
         delays=None if np.isnan(delays).all() else delays,
+        job=JobFacts(deadlines[-1] if deadlines else None, num_unanswered),
     )
+
+
+def _recorded_delays(tasks: "Tasks", num_clients: int) -> "tuple[npt.NDArray[np.float64], int]":
+    """Return [N] the median seconds from a request to an accepted upload, and how many clients were asked in vain.
+
+    The seconds of a client without an accepted upload are NaN.
+    """
+    import numpy as np
+
+    from fedlatest.ledger.recorded_delays import ANSWERED
+
+    elapsed, delays = tasks.answered - tasks.asked, np.full(num_clients, np.nan)
+    for client, own in enumerate(tasks.by_client(num_clients, tasks.have(*ANSWERED))):
+        if len(own):
+            delays[client] = np.median(elapsed[own])
+    return delays, int(np.isnan(delays[np.unique(tasks.client)]).sum())
+
+
+def _filled(weights: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64] | None":
+    """Return the weights of clients, with the mean for those whose weight is unknown; None if all are unknown."""
+    import numpy as np
+
+    known = weights > 0
+    if not known.any():
+        return None
+    if not known.all():
+        number, mean = int((~known).sum()), float(weights[known].mean())
+        show_notes(
+            [f"{number} of {known.size} clients have no recorded number of samples; the mean, {mean:g}, is used"]
+        )
+    return np.where(known, weights, weights[known].mean())
 
 
 def _read_delays(path: Path, names: list[str]) -> "npt.NDArray[np.float64]":
@@ -176,7 +210,8 @@ def _size(path: Path, row: dict[str, str]) -> float:
 
 def _check_clients(path: Path, found: Iterable[str], names: list[str]) -> None:
     """Raise DataError if a file names a client that the fleet does not have."""
-    unknown = [name for name in found if name not in set(names)]
+    known = set(names)
+    unknown = [name for name in found if name not in known]
     if unknown:
         some = ", ".join(names[:3])
         others = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""

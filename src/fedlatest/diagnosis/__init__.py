@@ -6,7 +6,7 @@ NumPy only; nothing is trained. May import `files`, `runs` and `theory`.
 from fedlatest.diagnosis.correlation import Association, CorrelationFacts
 from fedlatest.diagnosis.diagnosis import Diagnosis, Training, diagnose, read_diagnosis, write_diagnosis
 from fedlatest.diagnosis.fedavg_bias import FedAvgBias, LabelShift, fedavg_weights
-from fedlatest.diagnosis.fleet import Fleet, Spells, fleet_of_spells, fleet_of_table
+from fedlatest.diagnosis.fleet import Fleet, JobFacts, Spells, fleet_of_spells, fleet_of_table
 from fedlatest.diagnosis.pictures import FleetPictures
 from fedlatest.diagnosis.recommendation import Advice, Recommendation
 from fedlatest.diagnosis.resonance import ResonanceFacts
@@ -22,6 +22,7 @@ __all__ = [
     "FedAvgBias",
     "Fleet",
     "FleetPictures",
+    "JobFacts",
     "LabelShift",
     "Recommendation",
     "ResonanceFacts",

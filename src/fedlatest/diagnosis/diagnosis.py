@@ -24,6 +24,7 @@ from fedlatest.theory import staleness_bound
 
 DIAGNOSIS = "diagnosis.json"
 FORMAT = 1
+SHORTEST_DEADLINE = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def diagnose(fleet: Fleet, training: Training | None = None) -> Diagnosis:
     availability, correlation = availability_facts(fleet), correlation_facts(fleet)
     bias = fedavg_bias(fleet, cycle=correlation.cycle, cycle_is_day=correlation.cycle_is_day)
     cohort_size = training.cohort_size or recommended_cohort(availability)
-    rates = _rates(fleet, training, cohort_size)
+    deadline = _safe_deadline(fleet)
+    rates = _rates(fleet, training, cohort_size, deadline)
     resonance = resonance_facts(
         fleet,
         cohort_size=cohort_size,
@@ -95,9 +97,10 @@ def diagnose(fleet: Fleet, training: Training | None = None) -> Diagnosis:
         [rate for rate in rates if rate.cohort_size == cohort_size],
         cohort_size,
         training.cohort_size is not None,
-        round_up(float(np.nanmax(fleet.delays))) if rates and fleet.delays is not None else None,
-        training.learning_rate,
-        training.curvature,
+        deadline if rates else None,
+        job=fleet.job,
+        num_unknown_delays=0 if fleet.delays is None else int(np.isnan(fleet.delays).sum()),
+        curvature=training.curvature,
     )
     names = ("labels", "sizes", "delays")
     return Diagnosis(
@@ -155,16 +158,29 @@ def _check(training: Training, num_clients: int) -> None:
             raise ConfigError(f"{name}={value:g}: must be a finite number above 0")
 
 
-def _rates(fleet: Fleet, training: Training, cohort_size: int) -> list[RoundRate]:
+def _safe_deadline(fleet: Fleet) -> float | None:
+    """Return a deadline that all clients meet whose delays are known; None if none are known.
+
+    It is not below that of a job in which clients were asked but have no accepted upload: they may be slower.
+    """
+    if fleet.delays is None:
+        return None
+    slowest = max(SHORTEST_DEADLINE, round_up(float(np.nanmax(fleet.delays))))
+    if fleet.job is None or fleet.job.deadline is None or not fleet.job.num_unanswered:
+        return slowest
+    return max(slowest, fleet.job.deadline)
+
+
+def _rates(fleet: Fleet, training: Training, cohort_size: int, deadline: float | None) -> list[RoundRate]:
     """Return the rounds per day for some cohort sizes and deadlines; none if delays or the unit of time are unknown."""
-    if fleet.delays is None or fleet.unit is None:
+    if fleet.delays is None or fleet.unit is None or deadline is None:
         return []
     delays = fleet.delays[~np.isnan(fleet.delays)]
     sizes = sorted({min(max(1, size), fleet.num_clients) for size in (cohort_size // 2, cohort_size, 2 * cohort_size)})
-    limits = {float(np.ceil(np.quantile(delays, share))) for share in (0.5, 0.9)} | {round_up(float(delays.max()))}
+    limits = {max(SHORTEST_DEADLINE, float(np.ceil(np.quantile(delays, share)))) for share in (0.5, 0.9)} | {deadline}
     if training.deadline is not None:
         limits.add(training.deadline)
-    return round_rates(fleet, cohort_sizes=sizes, deadlines=sorted(limits - {0.0}))
+    return round_rates(fleet, cohort_sizes=sizes, deadlines=sorted(limits))
 
 
 def _rebuild(kind: Any, value: Any) -> Any:

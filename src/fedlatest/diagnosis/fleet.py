@@ -28,6 +28,13 @@ class Spells(NamedTuple):
     ends: Floats  # [M]
 
 
+class JobFacts(NamedTuple):
+    """What is known about a fleet from the tasks of a job."""
+
+    deadline: float | None  # seconds after which its last round ended at the latest; None if it is not recorded
+    num_unanswered: int  # clients that were asked, but have no accepted upload, so that their delays are unknown
+
+
 @dataclass(frozen=True)
 class Fleet:
     """The clients of a trace or of a job. Times are in the unit of the source.
@@ -42,6 +49,8 @@ class Fleet:
         delays: [N] seconds from the moment a client is asked until its update arrives; NaN for unknown ones.
         labels: [N] the class to which most samples of a client belong, or any other group.
         sizes: [N] number of samples.
+        job: The job of which this is the fleet; None for a trace.
+        midnight: How long before the first round its day began; 0 if the unit of time is unknown.
     """
 
     source: str
@@ -53,6 +62,8 @@ class Fleet:
     delays: Floats | None = None
     labels: list[str] | None = None
     sizes: Floats | None = None
+    job: JobFacts | None = None
+    midnight: float = 0.0
 
     @property
     def num_rounds(self) -> int:
@@ -97,7 +108,7 @@ def fleet_of_spells(
     """Return the fleet of a trace. A client is available in a round if it is at the moment at which the round starts.
 
     Without `unit`, a trace that lasts 86,400 or longer is in seconds, and the unit of a shorter one is unknown. The
-    first round starts at 0 or, if the unit is known, at the beginning of the first day.
+    record begins with the first spell, and times are those since then: what was before is not known.
 
     Args:
         clients: [M] positions of the clients.
@@ -125,7 +136,7 @@ def fleet_of_spells(
         raise DataError(f"{source}: the trace has one client; a diagnosis compares clients and needs at least two")
     if unit is None and float(ends.max() - starts.min()) >= SECONDS_PER_DAY:
         unit = 1.0
-    first = 0.0 if unit is None else math.floor(starts.min() * unit / SECONDS_PER_DAY) * SECONDS_PER_DAY / unit
+    first = float(starts.min())
     if round_length is None:
         round_length = 1.0 if unit is None else ROUND_SECONDS / unit
     starts, ends = starts - first, ends - first
@@ -144,7 +155,8 @@ def fleet_of_spells(
             f"round_length={round_length:g}: no client is available at the start of a round; use shorter rounds"
         )
     moments = np.arange(num_rounds + 1) * round_length
-    return Fleet(source, available, moments, _merged(clients, starts, ends), names, unit)
+    midnight = 0.0 if unit is None else first % (SECONDS_PER_DAY / unit)
+    return Fleet(source, available, moments, _merged(clients, starts, ends), names, unit, midnight=midnight)
 
 
 def fleet_of_table(

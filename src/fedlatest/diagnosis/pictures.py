@@ -57,16 +57,21 @@ def fleet_pictures(fleet: Fleet, cycle: float | None) -> FleetPictures:
         column_edges=columns.tolist(),
         available=_rounded(np.add.reduceat(counts, columns[:-1]) / np.diff(columns)),
         cycle=cycle,
-        profile=[] if cycle is None else _profile(counts, cycle),
+        profile=[] if cycle is None else _profile(counts, cycle, begins=_phase(fleet, cycle)),
         shares=_thinned(shares),
         longest_absences=_thinned(longest_absences(fleet.available) / fleet.num_rounds),
         times_fair=_thinned(fedavg_weights(fleet.available, fair) / np.maximum(fair, 1e-300)),
     )
 
 
-def _profile(counts: Floats, cycle: float) -> list[tuple[float, float, float, float]]:
+def _phase(fleet: Fleet, cycle: float) -> float:
+    """Return in which round of the cycle the record begins: that since midnight if the cycle is a day, otherwise 0."""
+    return fleet.midnight * fleet.num_rounds / fleet.length if cycle == fleet.day else 0.0
+
+
+def _profile(counts: Floats, cycle: float, *, begins: float) -> list[tuple[float, float, float, float]]:
     phases = min(PHASES, max(2, int(cycle)))
-    number = (np.arange(counts.size) % cycle * phases / cycle).astype(int)
+    number = ((np.arange(counts.size) + begins) % cycle * phases / cycle).astype(int)
     found = []
     for phase in range(phases):
         own = counts[number == phase]

@@ -13,11 +13,14 @@ from typing import Literal
 
 from fedlatest.diagnosis.correlation import Association, CorrelationFacts
 from fedlatest.diagnosis.fedavg_bias import FedAvgBias
+from fedlatest.diagnosis.fleet import JobFacts
 from fedlatest.diagnosis.resonance import ResonanceFacts
 from fedlatest.diagnosis.round_rates import RoundRate
 from fedlatest.diagnosis.statistics import AvailabilityFacts
 
-NEGLIGIBLE = 0.05  # total variation of weights below which FedAvg's limit is that of equal weights, for practice
+NEGLIGIBLE = (
+    0.05  # total variation of weights, beyond chance, below which FedAvg's limit is that of equal weights, for practice
+)
 DEPENDENT = 0.1  # total variation of the labels' weights from which availability depends on the labels
 SIGNIFICANT = 0.05  # p-value
 FEWEST_DAYS, FEWEST_CYCLES, FEWEST_CORRELATION_TIMES = 5, 5, 20  # of a record that says how the fleet behaves
@@ -37,8 +40,10 @@ class Findings:
     cohort_size: int
     cohort_is_given: bool
     deadline: float | None
-    """The shortest deadline that excludes no client; None if delays are unknown."""
-    learning_rate: float | None = None
+    """A deadline that all clients meet whose delays are known; None if no delays are."""
+    job: JobFacts | None = None
+    num_unknown_delays: int = 0
+    """Of single clients, if those of others are known."""
     curvature: float | None = None
 
 
@@ -78,9 +83,12 @@ def recommend(found: Findings) -> Recommendation:
 
 
 def recommended_cohort(availability: AvailabilityFacts) -> int:
-    """Return the cohort size that at least 90% of the time can fill, at most a tenth of the clients or ten of them."""
+    """Return the cohort size: a tenth of the clients, or ten, but at most the number that is usually available.
+
+    That is the number in 90% of the rounds in which somebody is available. Other rounds have no cohort of any size.
+    """
     most = max(10, round(availability.num_clients / 10))
-    return max(1, min(int(availability.available[1]), most))
+    return max(1, min(int(availability.usually_available), most))
 
 
 def depends_on_labels(bias: FedAvgBias) -> bool | None:
@@ -96,11 +104,12 @@ def _is_dependent(association: Association) -> bool:
 def _algorithm(found: Findings) -> Advice:
     bias, depends = found.bias, depends_on_labels(found.bias)
     table = "docs/which-algorithm.md"
-    if max(bias.total_variation, bias.window_variation) < NEGLIGIBLE:
+    if bias.excess < NEGLIGIBLE:
         return Advice(
             "algorithm", "fedavg",
             "every client counts about as much as it should: the weights in FedAvg's limit differ by "
-            f"{bias.total_variation:.1%} from the fair ones, and by {bias.window_variation:.1%} between times",
+            f"{bias.total_variation:.1%} from the fair ones (by chance {bias.chance:.1%}), and by "
+            f"{bias.window_variation:.1%} between times (by chance {bias.window_chance:.1%})",
             f"{table}: with everyone always available, FedAvg is tied with the best on tweets and 0.7 points behind on "
             "MNIST, and FedLaAvg may resonate",
         )  # fmt: skip
@@ -121,8 +130,9 @@ def _algorithm(found: Findings) -> Advice:
         )
     else:
         fact = (
-            f"FedAvg would put {bias.total_variation:.0%} of the weight on the wrong clients "
-            f"({bias.window_variation:.0%} in parts of the {bias.windows}), and whether their data differ is unknown"
+            f"FedAvg would put {bias.total_variation:.0%} of the weight on the wrong clients (by chance "
+            f"{bias.chance:.0%}) and {bias.window_variation:.0%} in parts of the {bias.windows} (by chance "
+            f"{bias.window_chance:.0%}), and whether their data differ is unknown"
         )
     if found.resonance is not None and found.resonance.verdict == "no" and depends:
         return Advice(
@@ -155,14 +165,19 @@ def _about_resonance(resonance: ResonanceFacts | None) -> str:
 
 
 def _cohort(found: Findings) -> Advice:
-    counts, size = found.availability.available, found.cohort_size
+    facts, size = found.availability, found.cohort_size
+    usual = facts.usually_available
     possible = next((rate.possible for rate in found.rates if rate.cohort_size == size), None)
     share = f"; {possible:.0%} of the time can fill it" if possible is not None else ""
-    fact = f"{counts[1]:.0f} or more clients are available in 90% of the rounds, {counts[2]:.0f} in half of them"
+    rounds = "rounds in which somebody is available" if facts.empty_share else "rounds"
+    fact = f"at least {usual:.0f} clients are available in 90% of the {rounds}"
     if found.cohort_is_given:
         fact = f"as given; {fact}{share}"
-    elif size < counts[1]:
-        fact += f"; {size} is a tenth of the clients, but at least ten: the share of the leaderboards"
+    elif size < usual:
+        if size == round(facts.num_clients / 10):
+            fact += f"; {size} is a tenth of all clients, as in the leaderboards"
+        else:
+            fact += f"; {size} is the smallest cohort that is recommended where more clients are available"
     evidence = "docs/leaderboards.md: measured with K/N = 0.1; Lemma 1: a larger K shortens the staleness"
     return Advice("cohort size", f"{size}", fact, evidence)
 
@@ -172,7 +187,15 @@ def _deadline(found: Findings) -> Advice:
         return Advice(
             "deadline", "unknown", "the delays of the clients are unknown; give --delays", "docs/virtual-time.md"
         )
-    full = min(found.rates, key=lambda rate: rate.num_excluded)
+    full = next(rate for rate in found.rates if rate.deadline == found.deadline)
+    possible = (
+        f"about {full.rounds_per_day:,.0f} rounds a day are possible, and {full.answers:.1%} of the cohort answers"
+        if full.rounds_per_day > 0 else "no round with a full cohort is possible"
+    )  # fmt: skip
+    violated = "a client that never answers in time violates Assumption 4, and its data never count"
+    if found.job is not None and found.job.num_unanswered:
+        why = _unanswered(found.job) + "; whether a shorter deadline excludes more of them is unknown"
+        return Advice("deadline", f"{found.deadline:g} s", f"{why}; {possible}", violated)
     faster = [
         rate for rate in found.rates if rate.answers >= 0.85 and rate.rounds_per_day > 2 * full.rounds_per_day
     ]  # fmt: skip
@@ -186,15 +209,37 @@ def _deadline(found: Findings) -> Advice:
         )  # fmt: skip
     return Advice(
         "deadline", f"{found.deadline:g} s",
-        f"the slowest client needs less, so that no client is excluded; about {full.rounds_per_day:,.0f} rounds a day "
-        f"are possible, and {full.answers:.1%} of the cohort answers",
-        "a client that never answers in time violates Assumption 4, and its data never count",
+        f"{_slowest(found)}; {possible}", violated,
     )  # fmt: skip
+
+
+def _unanswered(job: JobFacts) -> str:
+    deadline = "" if job.deadline is None else f" (the deadline of the job is {job.deadline:g} s)"
+    return f"{_clients(job.num_unanswered)} never answered with an accepted upload{deadline}"
+
+
+def _slowest(found: Findings) -> str:
+    """Return why a deadline that all known delays meet is recommended."""
+    if found.num_unknown_delays:
+        return (
+            f"no client whose delay is known needs longer; the delays of {_clients(found.num_unknown_delays)} are "
+            "unknown, and count as the median of the others"
+        )
+    if found.job is not None:
+        return "the median delay of every client over its accepted uploads is shorter"
+    return "the slowest client needs less, so that no client is excluded"
+
+
+def _clients(number: int) -> str:
+    return "1 client" if number == 1 else f"{number:,} clients"
 
 
 def _step(found: Findings, algorithm: str) -> Advice:
     resonance, theory = found.resonance, "docs/theory.md: the stable gain; docs/explanation/resonance.md"
     tune = "tune it with `fedlatest arena`, or start from the step that works with everyone available"
+    if resonance is None and algorithm != "fedavg":
+        unknown = "the fleet is too large to compute from which step on the method swings"
+        return Advice("step", "tune", f"{unknown}; {tune}", theory)
     if resonance is None or algorithm == "fedavg":
         return Advice("step", "tune", f"the measured availability does not limit the step; {tune}", "docs/arena.md")
     fresh = algorithm == "fedlaavg_fresh"
@@ -217,15 +262,33 @@ def _step(found: Findings, algorithm: str) -> Advice:
 
 def _warnings(found: Findings) -> list[str]:
     facts, bias, warnings = found.availability, found.bias, []
-    if facts.num_never:
-        named = ", ".join(facts.never[:5]) + (", ..." if facts.num_never > 5 else "")
+    never = facts.num_never - facts.num_between
+    if facts.empty_share:
+        share = f"{100 * facts.empty_share:.2g}%"
+        warnings.append(f"Nobody is available in {share} of the rounds: no method can train in them.")
+    if never:
+        named = ", ".join(facts.never[:5]) + (", ..." if never > 5 else "")
         warnings.append(
-            f"{facts.num_never} of {facts.num_clients} clients were never available ({named}): Assumption 4 fails for "
+            f"{never} of {facts.num_clients} clients were never available ({named}): Assumption 4 fails for "
             "them, and no method can learn from their data. E is that of the other clients."
         )
+    if facts.num_between:
+        warnings.append(
+            f"{facts.num_between} of {facts.num_clients} clients were available, but not at the start of any round; "
+            "use shorter rounds. They count here as never available."
+        )
+    if found.cohort_size > facts.usually_available:
+        most, usual = facts.available[-1], facts.usually_available
+        often = f"never available: at most {most:.0f} are" if found.cohort_size > most else "often not available"
+        warnings.append(
+            f"A cohort of {_clients(found.cohort_size)} is {often}. In 90% of the rounds in which somebody is "
+            f"available, cohorts of up to {usual:.0f} can be filled."
+        )
+    if found.job is not None and found.job.num_unanswered:
+        warnings.append(f"{_unanswered(found.job)}: their delays are unknown, and their data have not counted.")
     if facts.num_left:
         warnings.append(
-            f"{facts.num_left} clients were absent from the middle of the record on or earlier: they may have left. "
+            f"{facts.num_left} clients were not available in the second half of the record: they may have left. "
             "FedAvg forgets what only they know; remembered updates keep it (docs/which-algorithm.md, departures)."
         )
     if bias.effective_clients < 0.5 * bias.fair_clients:
@@ -243,14 +306,15 @@ def _warnings(found: Findings) -> list[str]:
 
 
 def _confidence(found: Findings) -> tuple[Confidence, str]:
-    """Return high if labels are known and the record is long enough, moderate if one holds, low otherwise."""
+    """Return high if nothing is missing for a judgement, moderate if one thing is, and low otherwise."""
     facts, correlation, missing = found.availability, found.correlation, []
-    shift = max(found.bias.total_variation, found.bias.window_variation)
-    if depends_on_labels(found.bias) is None and shift >= NEGLIGIBLE:
-        missing.append("the labels of the clients are unknown (give --clients)")
+    if depends_on_labels(found.bias) is None and found.bias.excess >= NEGLIGIBLE:
+        missing.append("the labels of the clients are unknown, give --clients")
+    if found.bias.excess < NEGLIGIBLE and found.bias.chance >= DEPENDENT:
+        missing.append(f"chance alone shifts {found.bias.chance:.0%} of the weight, which may hide a bias")
     if facts.days is not None:
         if facts.days < FEWEST_DAYS:
-            missing.append(f"the record has {facts.days:.1f} days (at least {FEWEST_DAYS} are needed)")
+            missing.append(f"the record has {facts.days:.1f} days, and {FEWEST_DAYS} are needed")
     elif correlation.cycle is not None:
         if facts.num_rounds < FEWEST_CYCLES * correlation.cycle:
             missing.append(f"the record has {facts.num_rounds / correlation.cycle:.1f} cycles")
@@ -270,9 +334,11 @@ def _assumptions(found: Findings) -> list[str]:
         assumed.append("The gain of a step may be anything up to 1; give --learning-rate and --curvature.")
     if found.availability.round_seconds is not None:
         length = found.availability.round_seconds
-        assumed.append(f"E and the resonance are for rounds of {length:g} s; --round-length changes them.")
+        change = "; --round-length changes them" if found.job is None else ""
+        assumed.append(f"E and the resonance are for rounds of {length:.4g} s{change}.")
     if found.deadline is not None:
-        assumed.append("A client takes the same time for every task.")
+        median = "" if found.job is None else ", its median"
+        assumed.append(f"A client takes the same time{median} for every task.")
     return assumed
 
 

@@ -26,7 +26,14 @@ class AvailabilityFacts:
     """The smallest share of a client, the three quartiles, and the largest."""
     available: list[float]
     """Number of available clients: the smallest, the quantiles 10%, 50% and 90%, and the largest."""
+    empty_share: float
+    """Share of the rounds in which nobody is available."""
+    usually_available: float
+    """Number of clients that are available in 90% of the rounds in which somebody is."""
     num_never: int
+    """Clients that are not available at the start of any round."""
+    num_between: int
+    """Those of them that are available between the starts of two rounds."""
     never: list[str]
     """Names of clients that were never available, at most ten."""
     num_left: int
@@ -37,15 +44,15 @@ class AvailabilityFacts:
     most_absent: list[tuple[str, int]]
     """The clients with the longest absences, and these."""
     median_spell: float
-    """Rounds for which a client stays available, median."""
+    """Rounds for which a client stays available, median; measured in time, so that it can be a part of a round."""
     median_gap: float
-    """Rounds between two spells of a client, median; 0 if no client came back."""
+    """Rounds between two spells of a client, median, measured in time; 0 if no client came back."""
     smallest_e: int
     """E of Assumption 4 for the clients that were available at least once."""
 
     @property
     def num_seen(self) -> int:
-        """Number of clients that were available at least once."""
+        """Number of clients that were available at the start of at least one round."""
         return self.num_clients - self.num_never
 
 
@@ -54,13 +61,14 @@ def availability_facts(fleet: Fleet) -> AvailabilityFacts:
     table = fleet.available
     shares, counts = table.mean(axis=0), table.sum(axis=1)
     seen = np.flatnonzero(table.any(axis=0))
-    never = np.flatnonzero(~table.any(axis=0))
+    has_spell = np.isin(np.arange(fleet.num_clients), fleet.spells.clients)
+    never, between = np.flatnonzero(~has_spell), np.flatnonzero(has_spell & ~table.any(axis=0))
     absences = longest_absences(table[:, seen])
     final = np.argmax(table[::-1, seen], axis=0)  # rounds after the last one in which a client is available
     order = np.argsort(-absences, kind="stable")
-    edges = np.diff(table[:, seen].T.astype(np.int8), axis=1, prepend=0, append=0)
-    (first_of, first), (_, after) = np.nonzero(edges == 1), np.nonzero(edges == -1)
-    gaps = (first[1:] - after[:-1])[first_of[1:] == first_of[:-1]]
+    clients, starts, ends = fleet.spells
+    gaps = (starts[1:] - ends[:-1])[clients[1:] == clients[:-1]]
+    per_unit = fleet.num_rounds / fleet.length
     round_seconds = None if fleet.unit is None else fleet.length * fleet.unit / fleet.num_rounds
     return AvailabilityFacts(
         num_clients=fleet.num_clients,
@@ -70,13 +78,16 @@ def availability_facts(fleet: Fleet) -> AvailabilityFacts:
         mean_share=float(shares.mean()),
         shares=[float(share) for share in np.quantile(shares, [0, 0.25, 0.5, 0.75, 1])],
         available=[float(count) for count in np.quantile(counts, [0, 0.1, 0.5, 0.9, 1])],
-        num_never=never.size,
+        empty_share=float((counts == 0).mean()),
+        usually_available=float(np.quantile(counts[counts > 0], 0.1)),
+        num_never=never.size + between.size,
+        num_between=between.size,
         never=[fleet.names[client] for client in never[:MOST_NAMED]],
         num_left=int((final >= LEFT * fleet.num_rounds).sum()),
         longest_absence=int(absences.max()),
         median_longest_absence=float(np.median(absences)),
         most_absent=[(fleet.names[seen[client]], int(absences[client])) for client in order[:5]],
-        median_spell=float(np.median(after - first)),
-        median_gap=float(np.median(gaps)) if gaps.size else 0.0,
+        median_spell=float(np.median(ends - starts) * per_unit),
+        median_gap=float(np.median(gaps) * per_unit) if gaps.size else 0.0,
         smallest_e=int(absences.max()) + 1,
     )

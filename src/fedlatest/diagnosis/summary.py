@@ -38,6 +38,12 @@ def duration(diagnosis: Diagnosis, rounds: float) -> str:
     return text if seconds is None else f"{text} ({in_words(rounds * seconds)})"
 
 
+def _stretch(diagnosis: Diagnosis, rounds: float) -> str:
+    """Return a time that was not measured in rounds, which may be shorter than a round."""
+    seconds = diagnosis.availability.round_seconds
+    return f"{rounds:.3g} rounds" if seconds is None else in_words(rounds * seconds)
+
+
 def in_words(seconds: float) -> str:
     """Return a number of seconds in the largest fitting unit.
 
@@ -61,16 +67,21 @@ def _availability(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     return [
         ("clients", f"{facts.num_clients:,}"),
         ("record", length),
-        ("available clients", f"{half:.0f} in half of the rounds; {tenth:.0f} to {ninth:.0f} in 80% of them"),
+        ("available clients", f"median {half:.0f}; 10% and 90% quantiles {tenth:.0f} and {ninth:.0f}"),
         ("  fewest, most", f"{fewest:.0f}, {most:.0f}"),
+        ("  rounds without any", f"{facts.empty_share:.1%}"),
         ("share of time, mean", f"{facts.mean_share:.1%}"),
         ("  quartiles (lowest, highest)", f"{first:.1%}, {median:.1%}, {third:.1%} ({low:.1%}, {high:.1%})"),
-        ("time available at a stretch, median", duration(diagnosis, facts.median_spell)),
-        ("time between, median", duration(diagnosis, facts.median_gap)),
+        ("time available at a stretch, median", _stretch(diagnosis, facts.median_spell)),
+        ("time between, median", _stretch(diagnosis, facts.median_gap)),
         ("longest absence, median client", duration(diagnosis, facts.median_longest_absence)),
         ("  longest, in rounds", worst),
-        ("never available", f"{facts.num_never:,}" + (f" ({', '.join(facts.never[:5])})" if facts.never else "")),
-        ("absent since the middle of the record", f"{facts.num_left:,}"),
+        (
+            "never available",
+            f"{facts.num_never - facts.num_between:,}" + (f" ({', '.join(facts.never[:5])})" if facts.never else ""),
+        ),
+        *([("  only between starts of rounds", f"{facts.num_between:,} others")] if facts.num_between else []),
+        ("not available in the second half", f"{facts.num_left:,}"),
     ]
 
 
@@ -100,24 +111,28 @@ def _correlation(diagnosis: Diagnosis) -> list[tuple[str, str]]:
             text = "none: they or the shares of time do not differ"
         else:
             meaning = "explain {:.0%} of the differences" if kind == "labels" else "rank correlation {:.2f}"
-            text = f"{meaning.format(association.strength)} ({_chance(association)})"
+            text = (
+                f"{meaning.format(association.strength)} ({_chance(association, '.0%' if kind == 'labels' else '.2f')})"
+            )
         rows.append((f"share of time and {name}", text))
     return rows
 
 
 def _bias(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     bias = diagnosis.bias
+    window = "3-hour window" if bias.windows == "day" else f"eighth of the {bias.windows}"
+    difference = f"  {window} to whole record, mean difference"
     rows = [
-        ("weight at the wrong clients", f"{bias.total_variation:.1%}"),
-        (f"  difference of an eighth of the {bias.windows}", f"{bias.window_variation:.1%}"),
+        ("weight at the wrong clients", f"{bias.total_variation:.1%} (by chance {bias.chance:.1%})"),
+        (difference, f"{bias.window_variation:.1%} (by chance {bias.window_chance:.1%})"),
         ("effective number of clients", f"{bias.effective_clients:.3g} instead of {bias.fair_clients:.3g}"),
         ("weight of the 10% that count most", f"{bias.top_share:.0%} instead of {bias.fair_top_share:.0%}"),
     ]
     if bias.label_variation is not None and bias.label_window_variation is not None:
         shift, swing = bias.label_variation, bias.label_window_variation
         rows += [
-            ("weight at the wrong labels", f"{shift.strength:.1%} ({_chance(shift)})"),
-            (f"  difference of an eighth of the {bias.windows}", f"{swing.strength:.1%} ({_chance(swing)})"),
+            ("weight at the wrong labels", f"{shift.strength:.1%} ({_chance(shift, '.1%')})"),
+            (difference, f"{swing.strength:.1%} ({_chance(swing, '.1%')})"),
         ]
     return rows
 
@@ -150,8 +165,8 @@ def _fedlaavg(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     return rows
 
 
-def _chance(association: Association) -> str:
-    return f"by chance {association.expected:.2g}, p = {association.p_value:.3g}"
+def _chance(association: Association, form: str) -> str:
+    return f"by chance {association.expected:{form}}, p = {association.p_value:.3g}"
 
 
 def _number(value: float | None, digits: int = 2) -> str:

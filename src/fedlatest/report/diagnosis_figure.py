@@ -91,10 +91,10 @@ def _draw_picture(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     axes.set_xlim(times[0], times[-1])
     if unit == "days":
         axes.set_xticks(range(int(times[-1]) + 1))
-    never = diagnosis.availability.num_never
+    never, between = diagnosis.availability.num_never, diagnosis.availability.num_between
     if never and not pictures.by_label:
         axes.axhline(rows[-1] - never, color=palette.bad, linewidth=0.8)
-        note = f"{never} never available"
+        note = f"{never} not available at the start of any round" if between else f"{never} never available"
         axes.annotate(note, (times[-1], rows[-1] - never), xytext=(0, 2), textcoords="offset points", ha="right",
                       color=palette.bad, fontsize=8)  # fmt: skip
 
@@ -155,7 +155,8 @@ def _draw_weights(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:
     _draw_sorted(axes, np.minimum(ratio, 1), palette.line, baseline=1)
     axes.axhline(1, color=palette.muted, linewidth=0.8)
     axes.set(xlabel="clients, % (sorted)", ylabel="times the fair weight", xlim=(0, 100), ylim=(0, None))
-    axes.set_title(f"FedAvg's weights: {diagnosis.bias.total_variation:.0%} at wrong clients")
+    bias = diagnosis.bias
+    axes.set_title(f"FedAvg: {bias.total_variation:.0%} at wrong clients (by chance {bias.chance:.0%})")
 
 
 def _draw_rates(axes: Axes, diagnosis: Diagnosis, palette: Palette) -> None:

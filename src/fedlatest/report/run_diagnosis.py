@@ -10,8 +10,9 @@ from html import escape
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fedlatest.diagnosis.fedavg_bias import WINDOWS
+from fedlatest.diagnosis.fedavg_bias import WINDOWS, fedavg_weights, total_variation
 from fedlatest.report.run_records import RunRecord, Values
 from fedlatest.report.tables import DASH, table
 from fedlatest.runs import ClientRecord, RunFolder
@@ -48,25 +49,23 @@ def run_availability(clients: ClientRecord) -> RunAvailability | None:
         return None
     labels, in_label = _weights_by_row(clients)
     fair = in_label.sum(axis=1) / in_label.sum()
-    per_column = np.where(counts > 0, shares / np.where(counts > 0, counts, 1), 0) * lengths  # [rows, columns]
 
-    def limit(columns: Values) -> Values:
-        weights = fair * columns.sum(axis=1)
-        return np.asarray(weights / weights.sum())
+    def limit(chosen: npt.NDArray[np.bool_]) -> Values:
+        return fedavg_weights(shares.T[chosen], fair, members=members, lengths=lengths[chosen])
 
     def of_labels(rows: Values) -> Values:
         return np.asarray((rows / np.maximum(fair, 1e-300)) @ in_label / in_label.sum())
 
-    whole = limit(per_column)
+    whole = limit(np.ones(lengths.size, bool))
     number = (clients.column_edges[:-1] * WINDOWS // clients.column_edges[-1]).astype(int)
-    parts = [per_column[:, number == window] for window in range(WINDOWS)]
-    swings = [_distance(of_labels(limit(part)), of_labels(whole)) for part in parts if part.any()]
+    parts = [number == window for window in range(WINDOWS)]
+    swings = [total_variation(of_labels(limit(part)), of_labels(whole)) for part in parts if counts[part].any()]
     return RunAvailability(
         mean_share=float(members @ shares @ lengths / members.sum() / lengths.sum()),
         fewest=float(counts.min()),
         most=float(counts.max()),
-        client_distance=_distance(whole, fair),
-        label_distance=_distance(of_labels(whole), of_labels(fair)) if labels > 1 else None,
+        client_distance=total_variation(whole, fair),
+        label_distance=total_variation(of_labels(whole), of_labels(fair)) if labels > 1 else None,
         label_swing=float(np.mean(swings)) if labels > 1 else None,
     )
 
@@ -123,10 +122,6 @@ def _weights_by_row(clients: ClientRecord) -> tuple[int, Values]:
     shape = (len(clients.row_edges) - 1, labels.size)
     flat = np.bincount(rows * labels.size + numbers, weights, shape[0] * shape[1])
     return labels.size, np.asarray(flat, float).reshape(shape)
-
-
-def _distance(first: Values, second: Values) -> float:
-    return float(np.abs(first - second).sum() / 2)
 
 
 def _joined(names: Sequence[str]) -> str:
