@@ -20,7 +20,6 @@ from fedlatest.ledger.job_config import JobConfig, Layout
 
 Flags = npt.NDArray[np.bool_]
 Seconds = npt.NDArray[np.float64]
-REPLIED = ("accepted", "late", "declined", "failed", "refused")  # outcomes whose duration tells how long a client takes
 COUNTED = ("accepted", "late")
 
 

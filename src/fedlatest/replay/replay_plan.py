@@ -105,7 +105,7 @@ def plan_replay(
     runs = [_run(method, fleet, outcomes, total, {**fitted.parts, "seeds": tuple(seeds)}) for method in methods]
     assumed = [
         *fitted.notes,
-        "clients that were not asked in a round take as long as in one of their own tasks, drawn at random",
+        "clients that were not asked in a round take as long, or fail, as in one of their own tasks, drawn at random",
         *(["no noise is added, although the job is private"] if fleet.config.privacy is not None else []),
         *dict.fromkeys(note for method in methods for note in method.notes),
         *dict.fromkeys(note for run in runs for note in _notes(run)),
