@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import fedlatest
+from fedlatest.experiments import RECIPES
 from fedlatest.ledger.durations import OUTCOMES
-from fedlatest.replay import RecordedFleet, make_schedule, read_fleet
+from fedlatest.replay import RecordedFleet, make_schedule, plan_replay, read_fleet
 from fedlatest.replay.recorded_outcomes import outcomes_of
+from fedlatest.simulation import simulate_spec
 from tests.replay.recorded_job import RecordedJob
 
 LOST = 0.4
@@ -66,3 +68,12 @@ def test_clients_that_went_offline_are_not_counted_twice(fleet: RecordedFleet) -
     gone = could_be_asked & (np.random.default_rng(0).random(could_be_asked.shape) < 0.2)
     outcomes = outcomes_of(replace(fleet, reachable=fleet.reachable & ~gone), seed=0)
     assert outcomes.fails[could_be_asked].mean() == pytest.approx(fleet.tasks.have("missed").mean(), abs=0.03)
+
+
+def test_asynchronous_algorithm_gets_as_many_answers(fleet: RecordedFleet) -> None:
+    recipe = RECIPES["digits"]
+    plan = plan_replay(fleet, recipe.load(None), recipe.defaults, algorithms=["fedbuff:buffer=4"])
+    metrics = simulate_spec(plan.runs[0].spec).metrics
+    asked, merged = (metrics.column(name)[0, -1] for name in ("downloads", "merged"))
+    assert asked > 300
+    assert merged / asked == pytest.approx(1 - LOST, abs=0.05)

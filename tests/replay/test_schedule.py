@@ -16,7 +16,7 @@ from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import OUTCOMES
 from fedlatest.replay import RecordedFleet, make_schedule, read_fleet
 from fedlatest.replay.agreement import agreement
-from fedlatest.replay.recorded_outcomes import outcomes_of, upload_durations
+from fedlatest.replay.recorded_outcomes import outcomes_of, task_durations
 from fedlatest.replay.schedule import depends_on_server
 from tests.replay.recorded_job import RecordedJob
 
@@ -90,7 +90,7 @@ def test_durations_of_clients_that_were_not_asked_are_their_own(tmp_path: Path) 
     again, other = outcomes_of(fleet, seed=0), outcomes_of(fleet, seed=1)
     np.testing.assert_array_equal(outcomes.seconds, again.seconds)
     assert (outcomes.seconds != other.seconds).any()
-    own = upload_durations(fleet)
+    own = task_durations(fleet).seconds
     first = np.array([each.times[0] - each.began if len(each.times) else 0.0 for each in fleet.rounds])
     free = fleet.reachable & ~fleet.asked
     assert free.sum() > 50

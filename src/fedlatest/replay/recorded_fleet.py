@@ -113,11 +113,6 @@ class RecordedFleet:
             found[first + 1 :, client] = True
         return found
 
-    def durations(self, *outcomes: str) -> list[Seconds]:
-        """Return for each client the seconds from the request to the reply, over tasks with some outcomes."""
-        elapsed = self.tasks.answered - self.tasks.asked
-        return [elapsed[own] for own in self.tasks.by_client(self.num_clients, self.tasks.have(*outcomes))]
-
 
 def read_fleet(ledger: Path) -> RecordedFleet:
     """Read the record of a job.

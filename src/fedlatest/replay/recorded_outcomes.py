@@ -51,11 +51,24 @@ def outcomes_of(fleet: RecordedFleet, *, seed: int) -> Outcomes:
     return Outcomes(np.maximum(seconds, 0.0) + own_time[:, None], fails)
 
 
-def upload_durations(fleet: RecordedFleet) -> list[npt.NDArray[np.float64]]:
-    """Return for each client the seconds of its accepted uploads; of all clients for one that has none."""
-    own = fleet.durations(*COUNTED)
-    pooled = np.concatenate(own) if any(map(len, own)) else np.array([0.0])
-    return [values if len(values) else pooled for values in own]
+class TaskDurations(NamedTuple):
+    """For each client the seconds of its tasks, and which of them failed."""
+
+    seconds: list[npt.NDArray[np.float64]]
+    fails: list[Flags]
+
+
+def task_durations(fleet: RecordedFleet) -> TaskDurations:
+    """Return how long the tasks of each client took, of all clients for one that has none.
+
+    The server stops waiting for a reply that it missed at the deadline of the round.
+    """
+    tasks = fleet.tasks
+    deadlines = np.array([each.deadline for each in fleet.rounds])[fleet.task_rounds]
+    elapsed = np.where(tasks.have("missed"), deadlines, tasks.answered - tasks.asked)
+    everyone, failed = np.arange(len(elapsed)), ~tasks.have(*COUNTED)
+    own = [each if len(each) else everyone for each in tasks.by_client(fleet.num_clients, np.ones_like(failed))]
+    return TaskDurations([elapsed[each] for each in own], [failed[each] for each in own])
 
 
 def _drawn(fleet: RecordedFleet, seed: int) -> tuple[npt.NDArray[np.float64], Flags]:

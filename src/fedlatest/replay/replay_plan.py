@@ -20,7 +20,7 @@ from fedlatest.experiments.settings import COMPONENTS, applicable, build_compone
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.replay.fleet_federation import federation_like, model_like
 from fedlatest.replay.recorded_fleet import RecordedFleet
-from fedlatest.replay.recorded_outcomes import Outcomes, outcomes_of, upload_durations
+from fedlatest.replay.recorded_outcomes import Outcomes, outcomes_of, task_durations
 from fedlatest.replay.schedule import Schedule, depends_on_server, make_schedule
 from fedlatest.simulation import ExperimentSpec
 
@@ -240,10 +240,11 @@ def _expected(algorithm: Algorithm, steps: int) -> int:
 def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple[Availability, Timing, int]:
     """Return availability over time, the timing and the number of server steps of an asynchronous algorithm.
 
-    A client is available during the rounds in which it was. The run ends with the record, except for clients that are
+    A client is available during the rounds in which it was, or was asked: one that missed its round was available, and
+    its tasks fail as often as it has failed. The run ends with the record, except for clients that are
     at work then: the record repeats for them. The number of steps is about what fits into it, with a margin.
     """
-    lengths, available = fleet.lengths[:rounds], fleet.available[:rounds]
+    lengths, available = fleet.lengths[:rounds], (fleet.available | fleet.asked)[:rounds]
     starts = np.concatenate([[0.0], np.cumsum(lengths)])
     seconds = max(1, round(float(np.median(lengths)) / PARTS_OF_A_ROUND))
     intervals = [
@@ -252,15 +253,16 @@ def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple
     ]
     if not intervals:
         raise ConfigError(f"{algorithm.name}: no client was available in the recorded rounds")
-    durations = upload_durations(fleet)
+    durations, fails = task_durations(fleet)
     interruption: Interruption = "fail"
     timing = Timing(
-        Delays(training=empirical(durations)), seconds_per_round=seconds, interruption=interruption,
+        Delays(training=empirical(durations, fails=fails)), seconds_per_round=seconds, interruption=interruption,
         until=float(starts[-1]),
     )  # fmt: skip
     at_work = np.minimum(fleet.cohort_size, available.sum(axis=1))
     mean = max(0.001, float(np.mean([np.mean(own) for own in durations])))
-    steps = math.ceil(float(at_work @ lengths) / (mean * (algorithm.buffer or 1)))
+    answers = 1 - float(np.mean([np.mean(own) for own in fails]))
+    steps = math.ceil(answers * float(at_work @ lengths) / (mean * (algorithm.buffer or 1)))
     model = trace(intervals, num_clients=fleet.num_clients, round_length=seconds, wrap=True)
     return model, timing, max(1, min(MARGIN * steps, MOST_STEPS))
 
@@ -270,7 +272,8 @@ def _notes(run: ReplayedRun) -> list[str]:
     if run.spec.algorithm.name in ASYNCHRONOUS:
         return [
             "asynchronous algorithms: availability over the time in which rounds were open; a client that becomes "
-            "unavailable fails; each task takes as long as one of the client's accepted uploads, drawn at random"
+            "unavailable fails; each task takes as long, or fails, as one of the client's own tasks, drawn at random; "
+            "a reply that was missed is awaited until the deadline"
         ]
     if run.schedule is None:
         return [f"{run.name}: selects by the state of the server; clients that fail are not replaced within a round"]
