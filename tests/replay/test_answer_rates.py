@@ -22,7 +22,7 @@ LOST = 0.4
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> RecordedFleet:
     """Return the record of a job in which uploads are lost at random."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    chances = {"declined": 0, "slow": 0, "lost": LOST, "offline": 0.1}
+    chances = {"declined": 0, "slow": 0, "lost": LOST, "offline": 0}
     folder: Path = tmp_path_factory.mktemp("job")
     return read_fleet(RecordedJob(folder, num_clients=16, cohort_size=4, chances=chances).run(120))
 

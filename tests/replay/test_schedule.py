@@ -11,10 +11,11 @@ import pytest
 import fedlatest
 from fedlatest.algorithms import ALGORITHMS, Algorithm
 from fedlatest.errors import LedgerError
+from fedlatest.experiments import RECIPES
 from fedlatest.flower import SecureAggregation
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import OUTCOMES
-from fedlatest.replay import RecordedFleet, make_schedule, read_fleet
+from fedlatest.replay import RecordedFleet, make_schedule, plan_replay, read_fleet
 from fedlatest.replay.agreement import agreement
 from fedlatest.replay.recorded_outcomes import outcomes_of, task_durations
 from fedlatest.replay.schedule import depends_on_server
@@ -127,6 +128,24 @@ def test_record_that_starts_in_a_later_round(tmp_path: Path) -> None:
     asked, answered = schedule_of(fleet, OWN["fedlaavg"])
     assert asked == 1.0
     assert answered >= 1 - 3 / fleet.num_rounds  # a reply to a request of round 9 or earlier may have arrived late
+
+
+@pytest.mark.parametrize(("missing", "first", "end"), [("10, 11, 17", 18, 30), ("5, 28, 29", 6, 28)])
+def test_record_with_a_gap(tmp_path: Path, missing: str, first: int, end: int) -> None:
+    """An earlier version ran some rounds in between or at the end: the last rounds without a gap are replayed."""
+    ledger = RecordedJob(tmp_path / "job").run(ROUNDS)
+    database = Database.open(ledger)
+    database.execute(f"DELETE FROM tasks WHERE round IN ({missing})")
+    database.close()
+    fleet = read_fleet(ledger)
+    assert [each.round for each in fleet.rounds] == list(range(first, end))
+    assert {len(fleet.available), len(fleet.took_part), len(fleet.reachable)} == {end - first}
+    asked, answered = schedule_of(fleet, OWN["fedlaavg"])
+    assert asked == 1.0
+    assert answered >= 1 - 3 / fleet.num_rounds  # a reply to a request of an earlier round may have arrived late
+    recipe = RECIPES["digits"]
+    plan = plan_replay(fleet, recipe.load(None), recipe.defaults, algorithms=["fedavg"])
+    assert f"only rounds {first} .. {end - 1} of 30: an earlier version of fedlatest has run others" in plan.recorded
 
 
 def test_secure_job(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What a job has recorded about its clients: who was available, who was asked, when they answered.
 
-Axes: [R] rounds whose tasks are recorded, [N] clients by number, all that have ever joined. NumPy only.
+Axes: [R] consecutive rounds whose tasks are recorded, [N] clients by number, all that have ever joined. NumPy only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,6 +46,7 @@ class RecordedFleet:
     took_part: Flags  # [R, N]
     reachable: Flags  # [R, N] at the end of the round
     last_round: npt.NDArray[np.int64]  # [N] before the first of these rounds, or NEVER
+    num_closed: int  # all rounds of the job, also those whose tasks are not recorded
 
     @property
     def num_clients(self) -> int:
@@ -54,7 +55,7 @@ class RecordedFleet:
 
     @property
     def num_rounds(self) -> int:
-        """The number of rounds whose tasks are recorded, R."""
+        """The number of these rounds, R."""
         return len(self.rounds)
 
     @property
@@ -117,6 +118,9 @@ class RecordedFleet:
 def read_fleet(ledger: Path) -> RecordedFleet:
     """Read the record of a job.
 
+    If an earlier version of fedlatest, which does not record tasks, has run some rounds in between, only the last
+    rounds without a gap are read.
+
     Raises:
         LedgerError: The file is not a ledger, or holds no round whose tasks are recorded.
     """
@@ -137,9 +141,12 @@ def _read(database: Database, ledger: Path) -> RecordedFleet:
             f"{ledger}: records nobody who was asked to train; run some rounds with this version of fedlatest first, "
             "because earlier ones did not record it"
         )
+    numbers = np.array([each.round for each in rounds])
+    gaps = np.flatnonzero(np.diff(numbers) > 1)
+    rounds = rounds[gaps[-1] + 1 :] if len(gaps) else rounds
     attendance = database.rows("SELECT available, took_part, reachable FROM rounds ORDER BY round")
     flags = [np.array([unpack_bits(each[kind], len(rows)) for each in attendance]) for kind in range(3)]
-    first = rounds[0].round
+    first, end = rounds[0].round, rounds[-1].round + 1
     took_part = flags[1]
     earlier = np.arange(first)[:, None]
     last_round = np.where(took_part[:first], earlier, NEVER).max(axis=0, initial=NEVER)
@@ -150,9 +157,10 @@ def _read(database: Database, ledger: Path) -> RecordedFleet:
         names=[name or client for client, name, _ in rows],
         weights=np.array([weight or 0.0 for _, _, weight in rows], np.float64),
         rounds=rounds,
-        tasks=tasks.where(tasks.round >= first),
-        available=flags[0][first:],
-        took_part=took_part[first:],
-        reachable=flags[2][first:],
+        tasks=tasks.where((tasks.round >= first) & (tasks.round < end)),
+        available=flags[0][first:end],
+        took_part=took_part[first:end],
+        reachable=flags[2][first:end],
         last_round=last_round.astype(np.int64),
+        num_closed=len(attendance),
     )

@@ -13,7 +13,7 @@ from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.availability import Availability, Interval, trace
 from fedlatest.availability.tabulated import from_table
 from fedlatest.data import Samples, TweetSet
-from fedlatest.delays import Delays, Interruption, Timing, empirical, recorded
+from fedlatest.delays import Delays, Timing, empirical, recorded
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import COMPONENTS, applicable, build_component, key_of, keywords, resolve
@@ -240,8 +240,9 @@ def _expected(algorithm: Algorithm, steps: int) -> int:
 def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple[Availability, Timing, int]:
     """Return availability over time, the timing and the number of server steps of an asynchronous algorithm.
 
-    A client is available during the rounds in which it was, or was asked: one that missed its round was available, and
-    its tasks fail as often as it has failed. The run ends with the record, except for clients that are
+    A client is available during the rounds in which it was, or was asked: one that missed its round was available. Its
+    tasks fail as often as it has failed, also by going offline; they do not fail once more at the end of the
+    availability. The run ends with the record, except for clients that are
     at work then: the record repeats for them. The number of steps is about what fits into it, with a margin.
     """
     lengths, available = fleet.lengths[:rounds], (fleet.available | fleet.asked)[:rounds]
@@ -254,9 +255,8 @@ def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple
     if not intervals:
         raise ConfigError(f"{algorithm.name}: no client was available in the recorded rounds")
     durations, fails = task_durations(fleet)
-    interruption: Interruption = "fail"
     timing = Timing(
-        Delays(training=empirical(durations, fails=fails)), seconds_per_round=seconds, interruption=interruption,
+        Delays(training=empirical(durations, fails=fails)), seconds_per_round=seconds, interruption="finish",
         until=float(starts[-1]),
     )  # fmt: skip
     at_work = np.minimum(fleet.cohort_size, available.sum(axis=1))
@@ -271,9 +271,9 @@ def _notes(run: ReplayedRun) -> list[str]:
     """Return what is assumed about the selection of clients in a run."""
     if run.spec.algorithm.name in ASYNCHRONOUS:
         return [
-            "asynchronous algorithms: availability over the time in which rounds were open; a client that becomes "
-            "unavailable fails; each task takes as long, or fails, as one of the client's own tasks, drawn at random; "
-            "a reply that was missed is awaited until the deadline"
+            "asynchronous algorithms: availability over the time in which rounds were open; each task takes as long, "
+            "or fails, as one of the client's own tasks, drawn at random, also if the client becomes unavailable; a "
+            "reply that was missed is awaited until the deadline"
         ]
     if run.schedule is None:
         return [f"{run.name}: selects by the state of the server; clients that fail are not replaced within a round"]
@@ -283,11 +283,18 @@ def _notes(run: ReplayedRun) -> list[str]:
 
 def _recorded_facts(fleet: RecordedFleet, rounds: int) -> list[str]:
     asked, took_part = fleet.asked[:rounds], fleet.took_part[:rounds]
+    first, last = fleet.rounds[0].round, fleet.rounds[-1].round
+    is_part = fleet.num_rounds < fleet.num_closed
     return [
         f"{rounds} rounds of {fleet.config.algorithm}, {fleet.num_clients} clients, cohort size {fleet.cohort_size}, "
         f"deadline {fleet.rounds[rounds - 1].deadline:g} s",
         f"{asked.sum()} requests to train, {took_part.sum()} uploads that counted, "
         f"{fleet.ends[rounds - 1]:.0f} s in which rounds were open",
+        *(
+            [f"only rounds {first} .. {last} of {fleet.num_closed}: an earlier version of fedlatest has run others"]
+            if is_part
+            else []
+        ),
         "who could be asked when, who was asked, when they answered, the clients' numbers of samples",
     ]
 

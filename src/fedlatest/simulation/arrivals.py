@@ -168,8 +168,7 @@ def _pass_time(program: Program, data: DeviceData, trial: Trial, state: State, w
     assert program.clock is not None
     assert trial.clock is not None
     now, flight = wait.now, wait.flight
-    if program.clock.interruption != "finish":
-        flight = flight._replace(is_busy=flight.is_busy & ~(flight.fails & (flight.left == 0)))
+    flight = flight._replace(is_busy=flight.is_busy & ~(flight.fails & (flight.left == 0)))
     num_free = jnp.sum(~flight.is_busy, dtype=jnp.int32)
     slot = jnp.argmin(flight.is_busy)  # the first that is free
     at_work = jnp.zeros(data.ids.shape[0], bool).at[flight.clients].max(flight.is_busy)
