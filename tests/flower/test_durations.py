@@ -2,11 +2,12 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Message
 
-from fedlatest.errors import DeclinedError
+from fedlatest.errors import DeclinedError, LedgerError
 from fedlatest.flower import ClientResult, ClientTask, SecureAggregation, client_app
 from fedlatest.ledger.durations import OUTCOMES, read_rounds, read_tasks
 from tests.flower.small_job import SmallJob, Weights, lose, towards
@@ -126,3 +127,23 @@ def test_session_that_is_not_unmasked_leaves_collected_tasks(tmp_path: Path) -> 
     job.change_next_upload(lose, of="c")
     job.run_round()
     assert sorted(outcome for *_, outcome in tasks_of(job)) == ["collected", "collected", "missed"]
+
+
+def test_round_whose_transaction_fails_is_recorded_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when round 0 is closed for the first time; the server then runs it again."""
+    job = SmallJob(tmp_path, clients="ab", cohort_size=2)
+    close_round = job.ledger.close_round
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(job.ledger, "close_round", close_round)
+        raise LedgerError("disk is full")
+
+    monkeypatch.setattr(job.ledger, "close_round", fail)
+    with pytest.raises(LedgerError, match="disk is full"):
+        job.run_round()
+    job.run_round()
+    assert tasks_of(job) == [(0, "a", 0.0, 1.0, "accepted"), (0, "b", 0.0, 1.0, "accepted")]
+    [round] = read_rounds(job.ledger.database)
+    assert (round.times >= round.began).all()

@@ -8,11 +8,12 @@ import pytest
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.durations import OUTCOMES, RoundTasks, Selection, Task, Tasks, read_rounds, read_tasks
+from fedlatest.ledger.durations import OUTCOMES, UNKNOWN, RoundTasks, Selection, Task, Tasks, read_rounds, read_tasks
 from tests.ledger.faults import CrashError
 from tests.ledger.job import Job
 
 NAN = math.nan
+LONGEST = (UNKNOWN - 1) / 1000  # seconds
 
 
 def close(job: Job, *tasks: Task, selections: tuple[Selection, ...] = ()) -> None:
@@ -113,6 +114,17 @@ def test_tasks_belong_to_the_transaction_of_the_round(monkeypatch: pytest.Monkey
     monkeypatch.undo()
     assert job.database.rows("SELECT round FROM state") == [(0,)]
     assert len(read_tasks(job.database).round) == 0
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"), [(1e300, (UNKNOWN - 1) / 1000), (math.inf, (UNKNOWN - 1) / 1000), (-3.0, 0)]
+)
+def test_absurd_claims_of_training_seconds_do_not_stop_the_server(claim: float, found: float) -> None:
+    """A reply after 58 days: its milliseconds do not fit into 32 bits."""
+    job = Job("a")
+    job.time = 5e6
+    close(job, Task(0, "a", 0.0, 5e6, claim, "late"))
+    assert read_tasks(job.database).training_seconds.tolist() == [found]
 
 
 def test_unknown_outcome_is_refused() -> None:

@@ -418,8 +418,9 @@ class RoundLoop:
             self.arrays = merge(self.algorithm, self.ledger, self.arrays, outcome.accepted)
             forgotten = self.ledger.close_round(
                 self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined,
-                tasks=self.tasks.close(round, outcome.accepted),
+                tasks=self.tasks.of_round(round, outcome.accepted),
             )  # fmt: skip
+        self.tasks.clear()
         for client in forgotten:
             self.messages.forget(client)  # it is sent a hello when it returns
         self.leaving -= set(outcome.left)
