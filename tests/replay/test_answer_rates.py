@@ -10,7 +10,7 @@ import pytest
 import fedlatest
 from fedlatest.experiments import RECIPES
 from fedlatest.ledger.durations import OUTCOMES
-from fedlatest.replay import RecordedFleet, make_schedule, plan_replay, read_fleet
+from fedlatest.replay import RecordedFleet, make_schedule, plan_replay, read_recorded_fleet
 from fedlatest.replay.recorded_outcomes import outcomes_of
 from fedlatest.simulation import simulate_spec
 from tests.replay.recorded_job import RecordedJob
@@ -24,7 +24,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> RecordedFleet:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     chances = {"declined": 0, "slow": 0, "lost": LOST, "offline": 0}
     folder: Path = tmp_path_factory.mktemp("job")
-    return read_fleet(RecordedJob(folder, num_clients=16, cohort_size=4, chances=chances).run(120))
+    return read_recorded_fleet(RecordedJob(folder, num_clients=16, cohort_size=4, chances=chances).run(120))
 
 
 def test_another_algorithm_gets_as_many_answers(fleet: RecordedFleet) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedlatest.deployment.scaffold import write_app
-from fedlatest.replay import RecordedFleet, read_fleet
+from fedlatest.replay import RecordedFleet, read_recorded_fleet
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
 from tests.replay.recorded_job import RecordedJob
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(folder: Path) -> RecordedFleet:
-    return read_fleet(folder / "job/ledger.sqlite")
+    return read_recorded_fleet(folder / "job/ledger.sqlite")
 
 
 def test_own_algorithm_agrees_with_the_record(folder: Path, fleet: RecordedFleet) -> None:

@@ -171,7 +171,7 @@ def read_tasks(database: Database) -> Tasks:
     )
 
 
-def read_rounds(database: Database) -> list[RecordedRound]:
+def read_task_rounds(database: Database) -> list[RecordedRound]:
     """Return the closed rounds whose tasks are recorded."""
     [(num_clients,)] = database.rows("SELECT COUNT(*) FROM clients")
     columns = "tasks.round, tasks.began, rounds.uptime, tasks.cohort_size, tasks.deadline, tasks.selections"

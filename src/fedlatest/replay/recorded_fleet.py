@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.client_table import NEVER, unpack_bits
 from fedlatest.ledger.database import Database, read_job
-from fedlatest.ledger.durations import RecordedRound, Tasks, read_rounds, read_tasks
+from fedlatest.ledger.durations import RecordedRound, Tasks, read_task_rounds, read_tasks
 from fedlatest.ledger.job_config import JobConfig, Layout
 
 Flags = npt.NDArray[np.bool_]
@@ -33,7 +33,7 @@ class LateAnswer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecordedFleet:
-    """The record of a job, made by `read_fleet`."""
+    """The record of a job, made by `read_recorded_fleet`."""
 
     job: str
     config: JobConfig
@@ -115,7 +115,7 @@ class RecordedFleet:
         return found
 
 
-def read_fleet(ledger: Path) -> RecordedFleet:
+def read_recorded_fleet(ledger: Path) -> RecordedFleet:
     """Read the record of a job.
 
     If an earlier version of fedlatest, which does not record tasks, has run some rounds in between, only the last
@@ -135,7 +135,7 @@ def read_fleet(ledger: Path) -> RecordedFleet:
 def _read(database: Database, ledger: Path) -> RecordedFleet:
     job, config, layout = read_job(database)
     rows = database.rows("SELECT client, name, weight FROM clients ORDER BY number")
-    rounds, tasks = read_rounds(database), read_tasks(database)
+    rounds, tasks = read_task_rounds(database), read_tasks(database)
     if not rounds or not len(tasks.round):
         raise LedgerError(
             f"{ledger}: records nobody who was asked to train; run some rounds with this version of fedlatest first, "
