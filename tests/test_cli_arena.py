@@ -181,6 +181,7 @@ def test_an_arena_in_time_runs_nothing_again(in_time: tuple[Path, Done], tmp_pat
         (("--availability", "always", "--algorithms", "fedbuff"), "fedbuff: is asynchronous and needs a case"),
         (("--availability", "phones-time"), "traces"),
         (("--availability", "diurnal-time", "--algorithms", "fedavg:answers=20"), "answers=20: only 10 clients"),
+        (("--availability", "diurnal-time", "--algorithms", "ace", "--set", "deadline=30"), "--set deadline=30: "),
         (("--algorithms", "fedavg:mu=1"), "its keys: "),
         (("--algorithms", "fedavg,fedavg"), "is given twice"),
         (("--availability", "moon"), "availability moon: unknown"),

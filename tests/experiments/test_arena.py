@@ -107,3 +107,10 @@ def test_default_methods_are_valid_in_time() -> None:
 def test_combinations_that_make_no_sense_are_refused(methods: str, cases: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         arena(methods, cases).check_keys()
+
+
+@pytest.mark.parametrize("override", ["deadline=30", "answers=5"])
+def test_a_limit_of_rounds_that_no_method_has_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=f"--set {override}: .* ends rounds, and all methods .* are asynchronous"):
+        arena("fedbuff,ace", "diurnal-time", override).check_keys()
+    arena("fedbuff,fedavg", "diurnal-time", override).check_keys()

@@ -54,10 +54,21 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         ([0.1, 0.95, 0.89, 0.90], 60),  # below the level once more; the level itself counts as above
         ([0.95, 0.95, 0.95, 0.95], 0),
         ([0.95, 0.95, 0.95, 0.89], math.inf),
+        ([0.95, math.nan, 0.95, 0.95], 40),
+        ([0.95, 0.95, 0.95, math.nan], math.inf),
     ],
 )
 def test_stays_above(values: list[float], expected: float) -> None:
     assert stays_above(ROUNDS, np.array(values), 0.9) == expected
+
+
+def test_stays_above_until_a_time() -> None:
+    times, values = np.array([0.0, 10.0, 40.0, 70.0]), np.array([0.0, 0.6, 0.9, 0.8])
+    assert stays_above(times, values, 0.85, 100) == math.inf
+    assert stays_above(times, values, 0.85, 69) == 40
+    assert stays_above(times, values, 0.85, 39) == math.inf
+    assert stays_above(times, values, 0.7, 100) == 40
+    assert stays_above(times, values, 0.0, 100) == 0
 
 
 def test_arrives_below() -> None:

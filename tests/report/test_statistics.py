@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedlatest.report.statistics import differs, half_width, rank
+from fedlatest.report.statistics import differs, half_width, lower_median, rank
 
 
 def test_the_interval_uses_students_t() -> None:
@@ -13,6 +13,12 @@ def test_the_interval_uses_students_t() -> None:
     values = np.array([0.0, 0.0, 2.0, 2.0]) * np.sqrt(3)
     assert half_width(values) == pytest.approx(3.182446 * values.std(ddof=1) / 2)
     assert math.isnan(half_width(np.array([1.0])))
+
+
+def test_half_of_the_values_decide_whether_the_lower_median_is_finite() -> None:
+    assert lower_median(np.array([3.0, 1.0, 2.0])) == 2
+    assert lower_median(np.array([4.0, 1.0, math.inf, math.inf])) == 4
+    assert lower_median(np.array([1.0, math.inf, math.inf])) == math.inf
 
 
 def test_pairs_are_compared_by_their_differences() -> None:

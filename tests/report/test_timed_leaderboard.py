@@ -80,6 +80,7 @@ def test_numbers_of_a_run_by_hand(board: Leaderboard) -> None:
     assert found.dropped == pytest.approx(1 / 3)
     assert found.failed == pytest.approx(1 / 4)
     assert not found.ends_early
+    assert found.interval == 900
     entry = board.entry("case", "fast")
     assert entry.accuracy.tolist() == pytest.approx([0.9, 0.9, 0.9])
     assert entry.swing == 0
@@ -109,6 +110,28 @@ def test_a_target_that_is_reached_at_the_end_does_not_count(tmp_path: Path) -> N
     assert found.first_seconds.tolist() == [5400, 6300]
 
 
+def test_a_target_that_is_reached_after_the_time_limit_does_not_count(tmp_path: Path) -> None:
+    write_method(tmp_path, "late", [rising(8), rising(7)], every=1000)
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"late": ""}, "search": [], "target": 0.8})
+    found = Leaderboard(tmp_path).entry("case", "late").timed
+    assert found is not None
+    assert found.first_seconds.tolist() == [math.inf, 7000]
+
+
+def test_a_target_that_half_of_the_seeds_reach_is_reached(tmp_path: Path) -> None:
+    """Two of four seeds reach it, after 900 s and 1800 s: the larger of their values is shown."""
+    write_method(tmp_path, "half", [rising(9), rising(1), rising(2), rising(9)])
+    write_method(tmp_path, "less", [rising(9), rising(1), rising(9), rising(9)])
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"half": "", "less": ""}, "search": [], "target": 0.8})
+    board = Leaderboard(tmp_path)
+    half, less = board.entry("case", "half"), board.entry("case", "less")
+    assert half.timed is not None
+    assert less.timed is not None
+    assert (half.timed.hours_to_target, half.timed.hours_to_first, half.timed.median_megabytes) == (0.5, 0.5, 20)
+    assert (less.timed.hours_to_target, less.timed.hours_to_first, less.timed.median_megabytes) == (math.inf,) * 3
+    assert (half.rounds_to_target, less.rounds_to_target) == (2, math.inf)
+
+
 def test_methods_are_sorted_by_time_and_then_by_accuracy(board: Leaderboard) -> None:
     """`steady` has the same times as `fast` in another order; the diverged method is last."""
     assert [entry.method for entry in board.boards[0].entries] == ["fast", "steady", "swinging", "slow", "never", "bad"]
@@ -124,10 +147,25 @@ def test_only_methods_that_differ_significantly_are_not_as_good(board: Leaderboa
     assert not any(entry.ties_best for entry in unreachable.boards[0].entries)
 
 
+def test_a_difference_below_the_time_between_evaluations_is_a_tie(tmp_path: Path) -> None:
+    """All seeds reach the target after 1800 s, 1920 s (evaluated every 960 s) and 2700 s (every 900 s)."""
+    write_method(tmp_path, "first", [rising(2)] * 3)
+    write_method(tmp_path, "close", [rising(2)] * 3, every=960)
+    write_method(tmp_path, "later", [rising(3)] * 3)
+    names = dict.fromkeys(("first", "close", "later"), "")
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": names, "search": [], "target": 0.8})
+    [board] = Leaderboard(tmp_path).boards
+    assert [(entry.method, entry.ties_best) for entry in board.entries] == [
+        ("first", True),
+        ("close", True),
+        ("later", False),
+    ]
+
+
 def test_tables(board: Leaderboard, tmp_path: Path) -> None:
     text = as_markdown(board)
-    assert "| FAST | **0.50** | 0.50 | 20 | 0.9000 ± 0.0000 | 0.0000 |" in text
-    assert f"| NEVER | never | never | {DASH} | 0.1000" in text
+    assert "| FAST | **0.50** | 0.58 | 0.50 | 20 | 0.9000 ± 0.0000 | 0.0000 |" in text
+    assert f"| NEVER | never | 2.00 | never | {DASH} | 0.1000" in text
     assert "| BAD | diverged |" in text
     assert "`a=1`; target accuracy 0.80, within 2 hours" in text
     _, table, _ = write_leaderboard(board, tmp_path)
@@ -141,11 +179,18 @@ def test_tables(board: Leaderboard, tmp_path: Path) -> None:
     )
 
 
+def test_the_setting_of_a_case_has_the_values_of_the_command(tmp_path: Path) -> None:
+    write_method(tmp_path, "short", [rising(2)])
+    cases, overrides = {"case": "availability=diurnal deadline=60 until=9"}, ["num_clients=20", "deadline=30"]
+    write_arena(tmp_path, {"cases": cases, "methods": {"short": ""}, "search": [], "overrides": overrides})
+    assert "`availability=diurnal deadline=30`; target accuracy" in as_markdown(Leaderboard(tmp_path))
+
+
 def test_a_run_whose_rounds_end_early_is_named(tmp_path: Path) -> None:
     write_method(tmp_path, "short", [rising(2)], every=600)
     write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"short": ""}, "search": []})
     board = Leaderboard(tmp_path)
-    assert "ended earlier by --rounds: SHORT" in as_markdown(board)
+    assert "reached its largest number of rounds before the time limit: SHORT" in as_markdown(board)
 
 
 def test_figures(board: Leaderboard, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlatest.runs import Metrics, Row
-from fedlatest.runs.timed_curves import at, between, first_above, late_means, mean_between, stays_above, time_limit
+from fedlatest.runs.timed_curves import at, between, late_means, mean_between, time_limit
 
 TIMES, VALUES = np.array([0.0, 10.0, 40.0, 70.0]), np.array([0.0, 0.6, 0.9, 0.8])
 
@@ -30,16 +30,6 @@ def test_values_at_and_between_moments() -> None:
     assert between(TIMES, VALUES, 0, 1e9).tolist() == VALUES.tolist()
     assert between(TIMES, VALUES, 20, 69).tolist() == [0.6, 0.9]
     assert between(TIMES, VALUES, 50, 60).tolist() == [0.9]
-
-
-def test_reaching_and_keeping_a_level() -> None:
-    assert first_above(TIMES, VALUES, 0.85, 100) == 40
-    assert stays_above(TIMES, VALUES, 0.85, 100) == math.inf
-    assert stays_above(TIMES, VALUES, 0.85, 69) == 40
-    assert stays_above(TIMES, VALUES, 0.7, 100) == 40
-    assert stays_above(TIMES, VALUES, 0.0, 100) == 0
-    assert first_above(TIMES, VALUES, 0.85, 39) == stays_above(TIMES, VALUES, 0.85, 39) == math.inf
-    assert stays_above(TIMES, np.array([0.9, math.nan, math.nan, math.nan]), 0.5, 100) == math.inf
 
 
 def test_late_means_of_a_run() -> None:

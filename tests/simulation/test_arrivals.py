@@ -23,7 +23,7 @@ from fedlatest import (
 from fedlatest.algorithms import ASYNCHRONOUS, ace, aced, ca2fl, fedasync, fedbuff, fedlaavg_async, fedvarp, scaffold
 from fedlatest.algorithms.base import Cohort
 from fedlatest.availability import Interval, diurnal, trace
-from fedlatest.delays import Delays, Timing, constant, exponential, lognormal
+from fedlatest.delays import Delays, Timing, constant, exponential, lognormal, recorded
 from fedlatest.privacy import Privacy
 from fedlatest.simulation import Engine, ExperimentSpec
 from fedlatest.simulation.program import Record, State
@@ -278,6 +278,16 @@ def test_a_run_without_available_clients_ends_with_an_error(monkeypatch: pytest.
     with pytest.raises(ConfigError, match="availability: no update arrives after"):
         run_small(availability=availability, timing=Timing(Delays(training=20), seconds_per_round=10))
     jax.clear_caches()
+
+
+def test_clients_that_fail_by_their_record_free_their_slots() -> None:
+    """Clients 0 and 1 fail after 5 s in every task; without an interruption, the others arrive after 10 s."""
+    fails = np.tile(np.arange(6) < 2, (50, 1))
+    seconds = np.where(fails, 5.0, 10.0)
+    delays = Delays(training=recorded(seconds, fails=fails))
+    state, record = run_engine(fedbuff(buffer=2), Timing(delays, seconds_per_round=60))
+    assert set(np.asarray(record.cohort.clients)[np.asarray(record.cohort.mask)].tolist()) <= {2, 3, 4, 5}
+    assert int(state.round[0]) == STEPS
 
 
 def test_a_run_in_which_all_clients_fail_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from fedlatest import ConfigError, Progress, Result, RunFolder, always, fedavg, simulate, simulate_together
-from fedlatest.algorithms import fedlaavg_async
+from fedlatest.algorithms import fedbuff, fedlaavg_async
 from fedlatest.availability import Interval, bernoulli, diurnal, trace
 from fedlatest.delays import Delays, Timing, constant, lognormal
 from fedlatest.report import read_runs
@@ -114,16 +113,34 @@ def test_the_progress_is_that_of_the_time() -> None:
     assert seen[-1].seconds_left == 0
 
 
-def test_time_passes_although_nobody_is_available_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trace ends after 30 s: without `until` this is an error, with it the run waits for its end."""
-    monkeypatch.setattr("fedlatest.simulation.arrivals.MAX_IDLE_ROUNDS", 100)
-    jax.clear_caches()
+@pytest.mark.parametrize("algorithm", [fedlaavg_async(), fedbuff(buffer=4)], ids=["fedlaavg_async", "fedbuff"])
+def test_the_model_stays_as_it_is_if_nobody_is_available_any_more(algorithm: Any) -> None:
+    """The trace ends after 30 s; three clients arrive at 20 s and three at 40 s. The run ends at 500 s.
+
+    FedBuff has a half-full buffer at the end, which is not merged.
+    """
     availability = trace([Interval(client, 0, 3) for client in range(6)], num_clients=6)
     timing = Timing(Delays(training=20), seconds_per_round=10, until=500)
-    result = run_small(fedlaavg_async(), availability, timing=timing, evaluate_every=10)
-    assert result.metrics.column("time")[0, -1] >= 500
-    assert result.metrics.column("merged")[0, -1] == 6  # three clients arrive at 20 s and three at 40 s
-    jax.clear_caches()
+    results = [
+        run_small(algorithm, availability, timing=timing, evaluate_every=every, rounds=2 * every) for every in (10, 40)
+    ]
+    for result in results:
+        assert result.metrics.column("time")[0, -1] == 500
+        assert result.metrics.column("uploads")[0, -1] == 6
+        assert result.metrics.column("merged")[0, -1] == 6 // algorithm.buffer * algorithm.buffer
+    np.testing.assert_array_equal(results[0].params["weight"], results[1].params["weight"])
+    alone = run_small(
+        algorithm, availability, timing=replace(timing, until=None), rounds=6 // algorithm.buffer, evaluate_every=1
+    )
+    np.testing.assert_array_equal(results[0].params["weight"], alone.params["weight"])
+
+
+def test_an_asynchronous_run_stops_at_its_time() -> None:
+    """Six clients that take 7 s each, of which three are at work: the last arrive at 49 s, the next would at 56 s."""
+    timing = Timing(Delays(training=7), seconds_per_round=10, until=50.5)
+    result = run_small(fedlaavg_async(), timing=timing, evaluate_every=10)
+    assert result.metrics.column("time")[0, -1] == 51
+    assert result.metrics.column("merged")[0, -1] == 3 * 7
 
 
 def test_late_updates_and_failed_clients_are_counted() -> None:

@@ -9,18 +9,17 @@ seeds. All runs share the federation and, for a given seed, the availability and
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.arena_choices import NamedOverrides
 from fedlatest.experiments.experiment import Experiment, FederationBuilder, Recipe
 from fedlatest.experiments.pace import Pace, choose_paces
+from fedlatest.experiments.server_scale import server_scale
 from fedlatest.experiments.settings import applicable, arrivals_per_step, build_component, key_of, resolve
 from fedlatest.experiments.step_search import FACTOR, TRIALS_AT_ONCE, Point, best_point, is_at_edge, next_points
 from fedlatest.runs import RunFolder
@@ -132,8 +131,11 @@ class Arena:
                 raise ConfigError(f"--set {override}: use {CHOSEN_BY_OPTIONS[key]} to choose what is compared")
         used = {key_of(each) for pair in self.pairs for each in self._own_overrides(pair)}
         for override in self.overrides:
-            if key_of(override) not in used:
-                raise ConfigError(f"--set {override}: no method and no case that is compared has this key")
+            if (key := key_of(override)) not in used:
+                why = "no method and no case that is compared has this key"
+                if key in LIMITS_OF_ROUNDS:
+                    why = f"{key} ends rounds, and all methods that are compared are asynchronous; leave it out"
+                raise ConfigError(f"--set {override}: {why}")
         timed = {pair.case.name for pair, values in self.defaults.items() if is_timed(values)}
         if timed and len(timed) < len(self.cases):
             raise ConfigError(
@@ -211,20 +213,20 @@ class Arena:
         return next_points(scores, number=number, has_server_step=key is not None, largest_server=largest)
 
     def _resolve(self, pair: Pair) -> dict[str, Any]:
-        common = [*pair.case.overrides, *self._own_overrides(pair)]
+        common = [*_without_limits(pair.case.overrides, pair), *self._own_overrides(pair)]
         defaults = {**self.recipe.defaults, "algorithm": pair.method.component}
-        if arrivals_per_step(defaults) is not None:
-            common = [override for override in common if key_of(override) not in LIMITS_OF_ROUNDS]
         chosen = [*common, *pair.method.overrides]
         values = resolve(defaults, chosen)
         if SERVER_STEP in values and SERVER_STEP not in map(key_of, chosen):
-            values[SERVER_STEP] = float(f"{values[SERVER_STEP] * _server_scale(values):.3g}")
+            at_work = cohort_size(values["num_clients"], None, values["participation"])
+            scale = server_scale(build_component("algorithm", values), at_work)
+            values[SERVER_STEP] = float(f"{values[SERVER_STEP] * scale:.3g}")
         return values
 
     def _own_overrides(self, pair: Pair) -> list[str]:
         """Return the common overrides that apply to a pair."""
         names = {"algorithm": pair.method.component, "availability": pair.case.component}
-        return applicable([*self.recipe.shared_overrides, *self.overrides], **names)
+        return _without_limits(applicable([*self.recipe.shared_overrides, *self.overrides], **names), pair)
 
 
 Scores = dict[Pair, dict[Point, float]]
@@ -286,16 +288,10 @@ def server_step_key(values: Mapping[str, Any]) -> str | None:
     return next((key for key in (SERVER_STEP, MIXING) if key in values), None)
 
 
-def _server_scale(values: Mapping[str, Any]) -> float:
-    """Return the factor of the default server step with which the search of an asynchronous method begins.
-
-    A step along the average of all clients' updates is taken after every B arrivals instead of after a round of K
-    clients: B / K of the default gives the same progress per arrival. Other methods begin with their default.
-    """
-    buffer = arrivals_per_step(values)
-    if buffer is None or not build_component("algorithm", values).client_state(jnp.zeros(1)).remembered:
-        return 1.0
-    return buffer / cohort_size(values["num_clients"], None, values["participation"])
+def _without_limits(overrides: Iterable[str], pair: Pair) -> list[str]:
+    """Return the overrides without the limits of rounds, if the method of a pair is asynchronous."""
+    is_asynchronous = arrivals_per_step({"algorithm": pair.method.component}) is not None
+    return [override for override in overrides if not (is_asynchronous and key_of(override) in LIMITS_OF_ROUNDS)]
 
 
 def _check_method(pair: Pair, values: Mapping[str, Any]) -> None:

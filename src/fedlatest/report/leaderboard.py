@@ -16,7 +16,7 @@ import numpy as np
 from fedlatest.errors import RunFolderError
 from fedlatest.files import write_text
 from fedlatest.report.run_records import RunRecord, stays_above
-from fedlatest.report.statistics import Ranking, Values, differs, half_width, rank
+from fedlatest.report.statistics import Ranking, Values, differs, half_width, lower_median, rank
 from fedlatest.report.timed_results import TimedResult, late_accuracy, late_label_means, late_swing, timed_result
 from fedlatest.runs import RunFolder
 from fedlatest.runs.metrics import LATE_SHARE
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
     server_step: float | None
     accuracy: Values  # [seeds] late mean test accuracy
     swing: float = math.nan
-    rounds_to_target: float = math.inf  # median over seeds; infinity if fewer than half of the seeds reach the target
+    rounds_to_target: float = math.inf  # lower median over seeds; infinity if fewer than half of them reach it
     worst_label: float = math.nan
     megabytes_up: float = math.nan  # of all clients in a run, mean over seeds
     megabytes_down: float = math.nan
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
         """What entries of a case are sorted by: in time the mean time to the target, and then the accuracy."""
         if self.diverged:
             return math.inf, math.inf
-        return (0.0 if self.timed is None else float(self.timed.restricted.mean()), -self.mean)
+        return (0.0 if self.timed is None else self.timed.mean_hours, -self.mean)
 
     @property
     def interval(self) -> float:
@@ -96,7 +96,7 @@ class Board(NamedTuple):
     """The entries of one case, the best first."""
 
     case: str
-    overrides: str
+    overrides: str  # KEY=VALUE of the case, with the values of `--set` where it changed them
     target: float
     entries: list[Entry]
     until: float | None = None  # virtual seconds in which the methods are compared; None if they are by rounds
@@ -209,14 +209,26 @@ class Leaderboard:
         entries = [_entry(case, method, run, target, until) for method, run in zip(self.methods, runs, strict=True)]
         ordered = sorted(entries, key=lambda entry: (*entry.order, entry.title))
         compared = [entry._replace(ties_best=_ties(ordered[0], entry)) for entry in ordered]
-        return Board(case, self.about["cases"][case], target, compared, until)
+        overrides = _changed(self.about["cases"][case], self.about.get("overrides", []))
+        return Board(case, overrides, target, compared, until)
+
+
+def _changed(overrides: str, changes: Sequence[str]) -> str:
+    """Return the overrides of a case with the values that other overrides give to the same keys.
+
+    >>> _changed("availability=diurnal deadline=60", ["deadline=30", "rounds=9"])
+    'availability=diurnal deadline=30'
+    """
+    by_key = {change.partition("=")[0].strip(): change.strip() for change in changes}
+    return " ".join(by_key.get(override.partition("=")[0], override) for override in overrides.split())
 
 
 def _ties(best: Entry, entry: Entry) -> bool:
     """Return whether an entry is as good as the best of its case, or does not differ significantly from it.
 
-    In time, the smaller of the time to the target and the time limit is compared. It is known for every seed, so that
-    seeds that do not reach the target do not bias the test. An entry with too few seeds that do is not as good.
+    In time, the smaller of the time to the target and the time limit is compared, which is known for every seed; real
+    differences can be larger. An entry with too few seeds that reach the target is not as good. A mean difference
+    below the time between two evaluations is not resolved, and no difference.
     """
     if best.diverged or entry.diverged:
         return False
@@ -224,7 +236,9 @@ def _ties(best: Entry, entry: Entry) -> bool:
         return not differs(best.accuracy, entry.accuracy)
     if math.isinf(entry.timed.hours_to_target):
         return False
-    return not differs(best.timed.restricted, entry.timed.restricted)
+    first, second = best.timed.restricted, entry.timed.restricted
+    resolution = max(best.timed.interval, entry.timed.interval)
+    return abs(float((first - second).mean())) < resolution or not differs(first, second)
 
 
 def _late_accuracy(run: RunRecord, until: float | None) -> Values:
@@ -250,7 +264,7 @@ def _entry(case: str, method: str, run: RunRecord, target: float, until: float |
         *steps,
         accuracy=accuracy,
         swing=run.swing if until is None else late_swing(run, until),
-        rounds_to_target=float(np.median(reached)),
+        rounds_to_target=lower_median(np.array(reached)),
         worst_label=_worst_label(run, folder, until),
         megabytes_up=uploads * costs["up"] / 1e6,
         megabytes_down=uploads * costs["down"] / 1e6,

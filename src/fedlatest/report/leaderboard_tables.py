@@ -159,7 +159,7 @@ def _limits(each: Board) -> str:
     if each.until is None:
         return text
     early = [entry.title for entry in each.entries if entry.timed is not None and entry.timed.ends_early]
-    more = f"; ended earlier by --rounds: {', '.join(early)}" if early else ""
+    more = f"; reached its largest number of rounds before the time limit: {', '.join(early)}" if early else ""
     return f"{text}, within {each.until / HOUR:g} hours{more}"
 
 

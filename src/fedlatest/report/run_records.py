@@ -111,21 +111,27 @@ def read_runs(paths: list[Path]) -> list[RunRecord]:
     return records
 
 
-def stays_above(rounds: Rounds, values: Values, level: float) -> float:
-    """Return the first round from which a curve stays at or above a level; infinity if it ends below.
+def stays_above(moments: Rounds | Values, values: Values, level: float, end: float = math.inf) -> float:
+    """Return from which round or time on a curve stays at or above a level; infinity if it ends below.
+
+    A value that is NaN counts as below.
+
+    Args:
+        moments: [evaluations] rounds or seconds, ascending.
+        values: [evaluations] the curve.
+        level: The level.
+        end: What comes after this round or time does not count; not before the first evaluation.
 
     >>> stays_above(np.array([0, 20, 40, 60]), np.array([0.1, 0.91, 0.89, 0.92]), 0.9)
     60.0
-
-    Args:
-        rounds: [evaluations], ascending.
-        values: [evaluations] the curve.
-        level: The level.
+    >>> stays_above(np.array([0, 20, 40, 60]), np.array([0.1, 0.91, 0.89, 0.92]), 0.9, end=50)
+    inf
     """
-    below = np.flatnonzero(values < level)
+    number = int(np.searchsorted(moments, end, side="right"))
+    below = np.flatnonzero(~(values[:number] >= level))
     if below.size == 0:
-        return float(rounds[0])
-    return math.inf if below[-1] == len(values) - 1 else float(rounds[below[-1] + 1])
+        return float(moments[0])
+    return math.inf if below[-1] == number - 1 else float(moments[below[-1] + 1])
 
 
 def arrives_below(rounds: Rounds, values: Values, level: float) -> float:

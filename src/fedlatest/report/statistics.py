@@ -24,6 +24,17 @@ def half_width(values: Values) -> float:
     return float(quantile * values.std(ddof=1) / math.sqrt(values.size))
 
 
+def lower_median(values: Values) -> float:
+    """Return the smallest value that at least half of the values do not exceed.
+
+    It is finite if at least half of the values are, also if their number is even.
+
+    >>> lower_median(np.array([math.inf, 2.0, math.inf, 1.0]))
+    2.0
+    """
+    return float(np.sort(values)[(values.size - 1) // 2])
+
+
 def differs(first: Values, second: Values) -> bool:
     """Return whether paired values differ significantly (paired t-test at 5%); a single pair differs if it is unequal.
 

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedlatest.report.run_records import RunRecord
+from fedlatest.report.run_records import RunRecord, stays_above
 from fedlatest.report.run_summaries import Values, megabytes
+from fedlatest.report.statistics import lower_median
 from fedlatest.runs.metrics import LATE_SHARE
-from fedlatest.runs.timed_curves import at, between, first_above, late_means, mean_between, stays_above
+from fedlatest.runs.timed_curves import at, between, late_means, mean_between
 
 HOUR = 3600.0
 
@@ -26,6 +27,7 @@ class TimedResult(NamedTuple):
     dropped: float  # share of the updates sent that were too late
     failed: float  # share of the clients asked that sent no update
     ends_early: bool  # whether the run's rounds ended before the time limit
+    interval: float  # virtual seconds between two evaluations, mean over the run and over seeds
 
     @property
     def restricted(self) -> Values:
@@ -33,14 +35,24 @@ class TimedResult(NamedTuple):
         return np.minimum(self.seconds_to_target, self.until)
 
     @property
+    def mean_hours(self) -> float:
+        """The mean of `restricted` over seeds in hours, which methods are sorted by."""
+        return float(self.restricted.mean()) / HOUR
+
+    @property
     def hours_to_target(self) -> float:
-        """The time to the target in hours, median over seeds; infinity if fewer than half of the seeds reached it."""
-        return float(np.median(self.seconds_to_target)) / HOUR
+        """The time to the target in hours, lower median over seeds; infinity if fewer than half of them reached it."""
+        return lower_median(self.seconds_to_target) / HOUR
 
     @property
     def hours_to_first(self) -> float:
-        """When the target was reached for the first time, in hours, median over seeds."""
-        return float(np.median(self.first_seconds)) / HOUR
+        """When the target was reached for the first time, in hours, lower median over seeds."""
+        return lower_median(self.first_seconds) / HOUR
+
+    @property
+    def median_megabytes(self) -> float:
+        """What all clients sent and received until the target in megabytes, lower median over seeds."""
+        return lower_median(self.megabytes_to_target)
 
 
 def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
@@ -58,7 +70,7 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
         traffic = np.full(times.shape, math.nan)
     reached = np.array([stays_above(*curve, target, until) for curve in zip(times, accuracy, strict=True)])
     reached[reached > (1 - LATE_SHARE) * until] = math.inf  # a peak at the end does not count
-    first = np.array([first_above(*curve, target, until) for curve in zip(times, accuracy, strict=True)])
+    first = metrics.time_to_accuracy(target)
     until_then = [
         math.inf if math.isinf(moment) else float(at(own, sums, moment))
         for own, sums, moment in zip(times, traffic, reached, strict=True)
@@ -73,7 +85,7 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
     return TimedResult(
         until=until,
         seconds_to_target=reached,
-        first_seconds=first,
+        first_seconds=np.where(first <= until, first, math.inf),
         megabytes_to_target=np.array(until_then),
         megabytes_up=uploads * costs["up"] / 1e6,
         megabytes_down=downloads * costs["down"] / 1e6,
@@ -81,7 +93,14 @@ def timed_result(run: RunRecord, target: float, until: float) -> TimedResult:
         dropped=1 - merged / max(uploads, 1),
         failed=1 - uploads / max(downloads, 1),
         ends_early=bool((times[:, -1] < until).any()),
+        interval=_mean_interval(times, until),
     )
+
+
+def _mean_interval(times: Values, until: float) -> float:
+    """Return the mean time between two evaluations up to a time limit."""
+    shown = [between(own, own, 0.0, until) for own in times]
+    return float(np.mean([own[-1] / max(1, own.size - 1) for own in shown]))
 
 
 def late_accuracy(run: RunRecord, until: float) -> Values:

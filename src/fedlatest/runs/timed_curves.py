@@ -57,33 +57,6 @@ def between(times: Values, values: Values, begin: float, end: float) -> Values:
     return values[max(first, 0) : int(np.searchsorted(times, end, side="right"))]
 
 
-def first_above(times: Values, values: Values, level: float, end: float) -> float:
-    """Return when a curve is at or above a level for the first time; infinity if not until `end`."""
-    reached = np.flatnonzero((values >= level) & (times <= end))
-    return float(times[reached[0]]) if reached.size else float("inf")
-
-
-def stays_above(times: Values, values: Values, level: float, end: float) -> float:
-    """Return from when on a curve is at or above a level until `end`; infinity if it is below the level there.
-
-    Args:
-        times: [E] seconds of the evaluations, ascending from 0.
-        values: [E] the curve.
-        level: The level.
-        end: Until when.
-
-    >>> stays_above(np.array([0.0, 10.0, 20.0, 30.0]), np.array([0.1, 0.9, 0.8, 0.9]), 0.9, 30.0)
-    30.0
-    >>> stays_above(np.array([0.0, 10.0, 20.0, 30.0]), np.array([0.1, 0.9, 0.8, 0.9]), 0.9, 25.0)
-    inf
-    """
-    number = int(np.searchsorted(times, end, side="right"))
-    below = np.flatnonzero(~(values[:number] >= level))
-    if below.size == 0:
-        return float(times[0])
-    return float("inf") if below[-1] == number - 1 else float(times[below[-1] + 1])
-
-
 def late_means(metrics: Metrics, name: str, until: float) -> Values:
     """Return [S] the mean of a column over the last quarter of the virtual time.
 

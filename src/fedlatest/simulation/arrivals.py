@@ -30,6 +30,7 @@ from fedlatest.simulation.clock import (
     availability_round,
     finish_times,
     later,
+    until_end,
     until_next_round,
 )
 from fedlatest.simulation.device_data import DeviceData
@@ -70,7 +71,7 @@ class _Step(NamedTuple):
 
 
 def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> tuple[State, Record]:
-    """Process the arrivals of one server step and merge them."""
+    """Process the arrivals of one server step and merge them; if too few arrive, the server's state stays as it is."""
     algorithm, round, size = program.algorithm, state.round, program.algorithm.buffer
     types = client_types(program, state.server.params)
     assert size is not None
@@ -108,7 +109,8 @@ def run_step(program: Program, data: DeviceData, trial: Trial, state: State) -> 
     when = availability_round(program.clock, trial.clock, step.now, round)
     available = trial.availability.available(when, trial.seed)
     facts = round_facts(program, data, trial, state)._replace(available=available, cohort=arrivals)
-    server = algorithm.merge(state.server, sums, facts._replace(last_round=last_round))
+    merged = algorithm.merge(state.server, sums, facts._replace(last_round=last_round))
+    server = jax.tree.map(lambda new, old: jnp.where(num == size, new, old), merged, state.server)
     failure = jnp.where(step.bad_client != NEVER, NOT_FINITE, 0)
     failure = jnp.where(num < size, NOBODY_AVAILABLE, failure)
     failure = jnp.where(step.is_valid, failure, INVALID_COHORT)
@@ -144,10 +146,15 @@ class _Wait(NamedTuple):
 def _wait(
     program: Program, data: DeviceData, trial: Trial, state: State, step: _Step, waits: jax.Array
 ) -> tuple[_Step, jax.Array]:
-    """Let time pass until a client arrives, if `waits` is true; also return in which slots clients started, [M]."""
+    """Let time pass until a client arrives, if `waits` is true; also return in which slots clients started, [M].
+
+    Nobody arrives after the end of the run's virtual time, or if nobody will be available any more.
+    """
+    assert trial.clock is not None
+    end = jnp.minimum(trial.clock.until, MAX_NOW)
 
     def goes_on(wait: _Wait) -> jax.Array:
-        is_over = jnp.any(_arrives(wait.flight)) | (wait.idle >= MAX_IDLE_ROUNDS) | (wait.now.seconds >= MAX_NOW)
+        is_over = jnp.any(_arrives(wait.flight)) | (wait.idle >= MAX_IDLE_ROUNDS) | (wait.now.seconds >= end)
         return waits & (wait.is_filling | ~is_over)
 
     begin = _Wait(
@@ -201,7 +208,7 @@ def _pass_time(program: Program, data: DeviceData, trial: Trial, state: State, w
     )
     next_event = jnp.min(jnp.where(flight.is_busy, flight.left, NO_LIMIT))
     change = jnp.where(num_free > starts, until_next_round(trial.clock, now), NO_LIMIT)
-    elapsed = jnp.where(can_fill, 0, jnp.minimum(next_event, change))
+    elapsed = jnp.where(can_fill, 0, jnp.minimum(jnp.minimum(next_event, change), until_end(trial.clock, now)))
     flight = flight._replace(left=jnp.where(flight.is_busy, flight.left - elapsed, 0))
     return _Wait(
         now=later(now, elapsed),

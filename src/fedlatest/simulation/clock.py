@@ -4,6 +4,7 @@ Times are whole milliseconds. `Now` counts whole seconds and the milliseconds be
 suffice for 68 years; delays are at most `MAX_MILLISECONDS`. Axes: [K] some clients.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -42,6 +43,7 @@ class TrialClock(NamedTuple):
     deadline: jax.Array  # milliseconds, or NO_LIMIT
     answers: jax.Array  # or NO_LIMIT
     seconds_per_round: jax.Array  # 0 if availability follows the number of the round
+    until: jax.Array  # seconds, the end of an asynchronous run, or NO_LIMIT
 
 
 class Finish(NamedTuple):
@@ -75,6 +77,7 @@ def trial_clock(timing: Timing, work: Work) -> TrialClock:
         jnp.int32(deadline),
         jnp.int32(NO_LIMIT if timing.answers is None else min(timing.answers, NO_LIMIT)),
         jnp.int32(timing.seconds_per_round or 0),
+        jnp.int32(NO_LIMIT if timing.until is None else math.ceil(timing.until)),
     )
 
 
@@ -109,6 +112,12 @@ def until_next_round(trial: TrialClock, now: Now) -> jax.Array:
     """Return the milliseconds until the availability may change."""
     length = trial.seconds_per_round
     return (length - now.seconds % length) * 1000 - now.milliseconds
+
+
+def until_end(trial: TrialClock, now: Now) -> jax.Array:
+    """Return the milliseconds until the end of the run, or the longest delay if that is less."""
+    seconds = jnp.clip(trial.until - now.seconds, 0, MAX_MILLISECONDS // 1000)
+    return jnp.maximum(seconds * 1000 - now.milliseconds, 0)
 
 
 def finish_times(

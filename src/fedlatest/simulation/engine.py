@@ -181,11 +181,11 @@ class Engine:
                 trials.append(offset + own)
         position = np.argsort(np.concatenate(trials))
         train, test = jax.tree.map(lambda leaf: leaf[position], fetch(scores))
-        with_error = bool(states[0].total) and (last or self._averages_quickly)
+        with_error = bool(states[0].total) and (last or self.averages_quickly)
         return Measured(train, test, fetch([self._error_of(state) for state in states]) if with_error else None)
 
     @property
-    def _averages_quickly(self) -> bool:
+    def averages_quickly(self) -> bool:
         """Whether the mean over all rows can be taken at every evaluation."""
         if self.program.storage.on_device and jax.default_backend() != "cpu":
             return True

@@ -101,7 +101,8 @@ def run_round(program: Program, data: DeviceData, trial: Trial, state: State) ->
         after, record = run_step(program, data, trial, state)
         assert state.flight is not None
         assert after.flight is not None
-        traffic = add_traffic(state.traffic, step_traffic(state.flight, after.flight, record.cohort_size))
+        new = step_traffic(state.flight, after.flight, record.cohort_size, buffer=program.algorithm.buffer)
+        traffic = add_traffic(state.traffic, new)
         return after._replace(traffic=traffic), record._replace(traffic=traffic)
     return finish_round(program, data, trial, state, select_cohort(program, data, trial, state))
 

@@ -356,8 +356,7 @@ class _BlockLoop:
             self._record(states, record, block.last)
             if not self._active():
                 return
-            last = bool(self._ending(block.last))
-            new = self._evaluate(states, block.last, record, last=last) if block.evaluate else []
+            new = self._evaluate(states, block.last, record) if block.evaluate else []
             self.estimate.add(block.last - block.first, self._share(block.last), time.monotonic() - started)
             stopped, due = in_any(self._report(block.last, new), self.timer.due())
             if stopped or due:
@@ -417,12 +416,16 @@ class _BlockLoop:
             else:  # the algorithm itself is wrong
                 raise failed[0]
 
-    def _evaluate(self, states: list[State], round: int, record: Record | None, *, last: bool = False) -> list[Row]:
-        measured, seconds = self.engine.measure(states, last=last), self._seconds()
+    def _evaluate(self, states: list[State], round: int, record: Record | None) -> list[Row]:
+        ending = [recorder for _, recorder in self._ending(round)]
+        measured, seconds = self.engine.measure(states, last=bool(ending)), self._seconds()
         new: list[Row] = []
         for trials, recorder in self._active():
             own = None if record is None else _part(record, trials)
-            new.extend(recorder.record_evaluation(round, seconds, _part(measured, trials), own))
+            part = _part(measured, trials)
+            if recorder not in ending and not self.engine.averages_quickly:
+                part = part._replace(average_error=None)  # it was measured because another run ends
+            new.extend(recorder.record_evaluation(round, seconds, part, own))
         return new
 
     def _checkpoint(self, states: list[State], round: int) -> None:

@@ -36,9 +36,10 @@ def round_traffic(cohort: Cohort, finish: Finish, answered: Cohort) -> Traffic:
     return Traffic(_number(cohort.mask), _number(cohort.mask & ~finish.fails), _number(answered.mask))
 
 
-def step_traffic(before: Flight, after: Flight, num_arrivals: jax.Array) -> Traffic:
-    """Return the counts of an asynchronous server step."""
-    return Traffic(after.starts - before.starts, num_arrivals, num_arrivals)
+def step_traffic(before: Flight, after: Flight, num_arrivals: jax.Array, *, buffer: int) -> Traffic:
+    """Return the counts of an asynchronous server step; updates are not used if too few have arrived."""
+    merged = jnp.where(num_arrivals == buffer, num_arrivals, 0)
+    return Traffic(after.starts - before.starts, num_arrivals, merged)
 
 
 def _number(mask: jax.Array) -> jax.Array:
