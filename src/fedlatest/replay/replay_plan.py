@@ -242,8 +242,7 @@ def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple
 
     A client is available during the rounds in which it was, or was asked: one that missed its round was available. Its
     tasks fail as often as it has failed, also by going offline; they do not fail once more at the end of the
-    availability. The run ends with the record, except for clients that are
-    at work then: the record repeats for them. The number of steps is about what fits into it, with a margin.
+    availability. The run ends with the record. The number of steps is about what fits into it, with a margin.
     """
     lengths, available = fleet.lengths[:rounds], (fleet.available | fleet.asked)[:rounds]
     starts = np.concatenate([[0.0], np.cumsum(lengths)])
