@@ -1,6 +1,5 @@
 """Clients that a replay asks and the job did not ask fail as often as those that the job asked."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ LOST = 0.4
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> RecordedFleet:
     """Return the record of a job in which uploads are lost at random."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     chances = {"declined": 0, "slow": 0, "lost": LOST, "offline": 0}
     folder: Path = tmp_path_factory.mktemp("job")
     return read_recorded_fleet(RecordedJob(folder, num_clients=16, cohort_size=4, chances=chances).run(120))

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -24,7 +23,6 @@ OPTIONS = ("--set", "local_steps=2", "--set", "batch_size=2")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a recorded job, and its replay in `out`."""
     folder = tmp_path_factory.mktemp("replay")
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     RecordedJob(folder / "job").run(ROUNDS)
     done = fedlatest_here("replay", "job", "--algorithms", ALGORITHMS, "--out", "out", *OPTIONS, cwd=folder)
     assert done.returncode == 0, done.stderr

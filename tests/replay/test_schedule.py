@@ -1,6 +1,5 @@
 """Who would have been asked and answered: exact for the job's own algorithm, on jobs with many faults."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,11 +32,6 @@ OWN = {
     "weighted": fedlatest.fedlaavg(weighting="update", empty_round="hold", selection="weighted"),
     "fedavg": fedlatest.fedavg(weighting="none"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("flwr").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="module")
