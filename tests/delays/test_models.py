@@ -108,6 +108,20 @@ def test_empirical_durations_are_the_clients_own_values() -> None:
     assert delays.num_clients == 2
 
 
+def test_empirical_durations_fail_where_the_drawn_value_did() -> None:
+    """Client 0 fails in the tasks that take 10 or 15 seconds; the draws depend on ids, not on positions."""
+    delays = Delays(training=empirical([[30.0, 10.0, 15.0], [20.0]], fails=[[False, True, True], [False]]), upload=1)
+    clients, ids = jnp.arange(2), jnp.array([5, 8])
+    seconds = np.array([delays.stages(0, clients, event, ids=ids).training for event in range(300)])
+    fails = np.array([delays.fails(0, clients, event, ids=ids) for event in range(300)])
+    np.testing.assert_array_equal(fails[:, 0], seconds[:, 0] < 20)
+    assert not fails[:, 1].any()
+    assert 0.57 < fails[:, 0].mean() < 0.77
+    never = Delays(training=empirical([[30.0, 10.0, 15.0], [20.0]]), upload=1)
+    assert never.fingerprint() != delays.fingerprint()
+    assert not never.fails(0, clients, 0).any()
+
+
 def test_recorded_durations_are_those_of_the_task() -> None:
     """The third task has the last row of the table. Client 1 fails in the first task, after 2 seconds."""
     delays = Delays(training=recorded([[1.0, 2.0], [3.0, 4.0]], fails=[[False, True], [False, False]]))
@@ -117,8 +131,8 @@ def test_recorded_durations_are_those_of_the_task() -> None:
         [3000, 4000],
         [3000, 4000],
     ]
-    assert [delays.fails(clients, event).tolist() for event in range(2)] == [[False, True], [False, False]]
-    assert Delays(training=constant(1.0)).fails(clients, 0).tolist() == [False, False]
+    assert [delays.fails(7, clients, event).tolist() for event in range(2)] == [[False, True], [False, False]]
+    assert Delays(training=constant(1.0)).fails(7, clients, 0).tolist() == [False, False]
     assert delays.num_clients == 2
     assert delays.fingerprint() != Delays(training=recorded([[1.0, 2.0], [3.0, 4.0]])).fingerprint()
 
@@ -129,6 +143,7 @@ def test_recorded_durations_are_those_of_the_task() -> None:
         (lambda: empirical([]), "there is no value for nobody"),
         (lambda: empirical([[1.0], []]), "there is no value for client 1; give at least one"),
         (lambda: empirical([[-1.0]]), "client 0: -1.0 seconds; they must be finite, 0 or larger"),
+        (lambda: empirical([[1.0, 2.0]], fails=[[True]]), "fails: give one value for each of the seconds"),
         (lambda: recorded([1.0]), r"give tables of the same shape .* not \(1,\) and \(1,\)"),
         (lambda: recorded([[1.0]], fails=[[True, False]]), r"not \(1, 1\) and \(1, 2\)"),
         (lambda: recorded([["x"]]), "are not numbers"),

@@ -2,13 +2,14 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Message
 
-from fedlatest.errors import DeclinedError
+from fedlatest.errors import DeclinedError, LedgerError
 from fedlatest.flower import ClientResult, ClientTask, SecureAggregation, client_app
-from fedlatest.ledger.durations import OUTCOMES, read_rounds, read_tasks
+from fedlatest.ledger.durations import OUTCOMES, read_task_rounds, read_tasks
 from tests.flower.small_job import SmallJob, Weights, lose, towards
 
 
@@ -30,7 +31,7 @@ def test_asked_and_answered(tmp_path: Path) -> None:
     assert tasks_of(job) == [(0, "a", 0.0, 1.0, "accepted"), (0, "b", 0.0, 1.0, "accepted")]
     training = read_tasks(job.ledger.database).training_seconds
     assert ((training >= 0) & (training <= 1.0)).all()
-    [round] = read_rounds(job.ledger.database)
+    [round] = read_task_rounds(job.ledger.database)
     assert (round.began, round.closed, round.cohort_size, round.deadline) == (0.0, 1.0, 2, 10)
     assert (round.times.tolist(), round.rooms.tolist()) == ([0.0], [2])
     assert round.candidates.tolist() == [[True, True]]
@@ -93,7 +94,7 @@ def test_replacement_is_a_second_selection(tmp_path: Path) -> None:
     for name in "ab":
         job.add(name, client_app(decline))
     job.run_round()
-    [round] = read_rounds(job.ledger.database)
+    [round] = read_task_rounds(job.ledger.database)
     assert (round.times.tolist(), round.rooms.tolist()) == ([0.0, 1.0], [1, 1])
     assert round.candidates.sum(axis=1).tolist() == [2, 1]
 
@@ -126,3 +127,23 @@ def test_session_that_is_not_unmasked_leaves_collected_tasks(tmp_path: Path) -> 
     job.change_next_upload(lose, of="c")
     job.run_round()
     assert sorted(outcome for *_, outcome in tasks_of(job)) == ["collected", "collected", "missed"]
+
+
+def test_round_whose_transaction_fails_is_recorded_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when round 0 is closed for the first time; the server then runs it again."""
+    job = SmallJob(tmp_path, clients="ab", cohort_size=2)
+    close_round = job.ledger.close_round
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(job.ledger, "close_round", close_round)
+        raise LedgerError("disk is full")
+
+    monkeypatch.setattr(job.ledger, "close_round", fail)
+    with pytest.raises(LedgerError, match="disk is full"):
+        job.run_round()
+    job.run_round()
+    assert tasks_of(job) == [(0, "a", 0.0, 1.0, "accepted"), (0, "b", 0.0, 1.0, "accepted")]
+    [round] = read_task_rounds(job.ledger.database)
+    assert (round.times >= round.began).all()

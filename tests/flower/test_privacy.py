@@ -11,6 +11,7 @@ from fedlatest.algorithms import fedavg, fedlaavg, fedvarp
 from fedlatest.errors import BudgetError, ConfigError, LedgerError
 from fedlatest.flower import FedLaAvg, LocalGrid, SecureAggregation, Timeouts, client_app, to_record
 from fedlatest.flower.private_sums import noise_of_round, standard_normals
+from fedlatest.ledger.durations import read_tasks
 from fedlatest.ledger.job_folder import back_up, restore
 from fedlatest.privacy import NoisePlan, Privacy
 from tests.flower.small_job import INITIAL, SmallJob, towards
@@ -143,6 +144,20 @@ def test_metrics_are_recorded_only_if_the_job_allows_it(tmp_path: Path) -> None:
     assert [event["train_loss"] for event in job.events("merged")] == [None]
     job = job_with(tmp_path / "shared", share_metrics=True)
     assert job.run_round().metrics == {"train_loss": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["private", "secure"])
+def test_server_records_nothing_that_the_job_does_not_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Clients that send metrics and training seconds all the same, because they take the job for another one."""
+    options: Any = {"privacy": guarantee()} if kind == "private" else {"secure": SecureAggregation(min_cohort=3)}
+    job = SmallJob(tmp_path, clients="abc", cohort_size=3, **options)
+    monkeypatch.setattr("fedlatest.ledger.client.shares_metrics", lambda *settings: True)
+    assert job.run_round().metrics == {}
+    tasks = read_tasks(job.ledger.database)
+    assert tasks.have("accepted").tolist() == [True] * 3
+    assert np.isnan(tasks.training_seconds).all()
 
 
 def test_repeated_round_after_a_restore_has_other_noise_and_counts(tmp_path: Path) -> None:

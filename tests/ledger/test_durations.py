@@ -8,11 +8,21 @@ import pytest
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.durations import OUTCOMES, RoundTasks, Selection, Task, Tasks, read_rounds, read_tasks
+from fedlatest.ledger.durations import (
+    OUTCOMES,
+    UNKNOWN,
+    RoundTasks,
+    Selection,
+    Task,
+    Tasks,
+    read_task_rounds,
+    read_tasks,
+)
 from tests.ledger.faults import CrashError
 from tests.ledger.job import Job
 
 NAN = math.nan
+LONGEST = (UNKNOWN - 1) / 1000  # seconds
 
 
 def close(job: Job, *tasks: Task, selections: tuple[Selection, ...] = ()) -> None:
@@ -39,7 +49,7 @@ def test_tasks_are_read_as_they_were_written() -> None:
     tasks = read_tasks(job.database)
     assert named(tasks) == [(0, 0, 1.0, 4.5, 2.25, "accepted"), (0, 1, 2.0, 6.0, 4.0, "declined")]
     assert tasks.have("declined", "failed").tolist() == [False, True]
-    [round] = read_rounds(job.database)
+    [round] = read_task_rounds(job.database)
     assert round[:5] == (0, 0.0, 10.0, 2, 60.0)
     assert (round.times.tolist(), round.rooms.tolist()) == ([1.0, 2.0], [2, 1])
     assert round.candidates.tolist() == [[True, False], [False, True]]
@@ -66,7 +76,7 @@ def test_clients_that_join_later_are_not_candidates_of_earlier_rounds() -> None:
         job.storages[name] = type(job.storages["a"])()
         job.exchange_hello(name)
     close(job, selections=(Selection(0.0, 1, {"a", "j"}),))
-    first, second = read_rounds(job.database)
+    first, second = read_task_rounds(job.database)
     assert np.flatnonzero(first.candidates).tolist() == [0]
     assert np.flatnonzero(second.candidates).tolist() == [0, 9]
 
@@ -85,14 +95,14 @@ def old_ledger(tmp_path: Path) -> Path:
 def test_ledger_without_tasks_is_read_and_continued(old_ledger: Path) -> None:
     database = Database.open_for_reading(old_ledger)
     assert len(read_tasks(database).round) == 0
-    assert read_rounds(database) == []
+    assert read_task_rounds(database) == []
     database.close()
     job = Job("a", database=Database.open(old_ledger))
     assert job.ledger.round == 1
     job.time = 5.0
     close(job, Task(1, "a", 2.0, 3.0, 0.5, "accepted"))
     assert named(read_tasks(job.database)) == [(1, 0, 2.0, 3.0, 0.5, "accepted")]
-    assert [round.round for round in read_rounds(job.database)] == [1]
+    assert [round.round for round in read_task_rounds(job.database)] == [1]
     job.ledger.close()
 
 
@@ -113,6 +123,17 @@ def test_tasks_belong_to_the_transaction_of_the_round(monkeypatch: pytest.Monkey
     monkeypatch.undo()
     assert job.database.rows("SELECT round FROM state") == [(0,)]
     assert len(read_tasks(job.database).round) == 0
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"), [(1e300, (UNKNOWN - 1) / 1000), (math.inf, (UNKNOWN - 1) / 1000), (-3.0, 0)]
+)
+def test_absurd_claims_of_training_seconds_do_not_stop_the_server(claim: float, found: float) -> None:
+    """A reply after 58 days: its milliseconds do not fit into 32 bits."""
+    job = Job("a")
+    job.time = 5e6
+    close(job, Task(0, "a", 0.0, 5e6, claim, "late"))
+    assert read_tasks(job.database).training_seconds.tolist() == [found]
 
 
 def test_unknown_outcome_is_refused() -> None:

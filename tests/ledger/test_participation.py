@@ -220,6 +220,7 @@ def test_metrics_are_sent_only_if_the_job_allows_it(share: bool | None) -> None:
     job = Job("a", clip_norm=1e6, privacy={**limits, **({} if share is None else {"share_metrics": share})})
     reply = job.reply(job.issue("a"), 1, 1, metrics={"loss": 0.5})
     assert reply.metrics == ({"loss": 0.5} if share else {})
+    assert (reply.training_seconds is not None) == bool(share)
 
 
 @pytest.mark.parametrize(

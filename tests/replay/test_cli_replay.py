@@ -2,7 +2,6 @@
 
 import csv
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedlatest.deployment.scaffold import write_app
-from fedlatest.replay import RecordedFleet, read_fleet
+from fedlatest.replay import RecordedFleet, read_recorded_fleet
 from fedlatest.runs import RunFolder
 from tests.command_line import fedlatest_here
 from tests.replay.recorded_job import RecordedJob
@@ -24,7 +23,6 @@ OPTIONS = ("--set", "local_steps=2", "--set", "batch_size=2")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a recorded job, and its replay in `out`."""
     folder = tmp_path_factory.mktemp("replay")
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     RecordedJob(folder / "job").run(ROUNDS)
     done = fedlatest_here("replay", "job", "--algorithms", ALGORITHMS, "--out", "out", *OPTIONS, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -34,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(folder: Path) -> RecordedFleet:
-    return read_fleet(folder / "job/ledger.sqlite")
+    return read_recorded_fleet(folder / "job/ledger.sqlite")
 
 
 def test_own_algorithm_agrees_with_the_record(folder: Path, fleet: RecordedFleet) -> None:

@@ -1,22 +1,28 @@
 """Who would have been asked and answered: exact for the job's own algorithm, on jobs with many faults."""
 
-import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedlatest
 from fedlatest.algorithms import ALGORITHMS, Algorithm
+from fedlatest.algorithms.base import Cohort, RoundFacts
+from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.errors import LedgerError
+from fedlatest.experiments import RECIPES
 from fedlatest.flower import SecureAggregation
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import OUTCOMES
-from fedlatest.replay import RecordedFleet, make_schedule, read_fleet
+from fedlatest.replay import RecordedFleet, make_schedule, plan_replay, read_recorded_fleet
 from fedlatest.replay.agreement import agreement
-from fedlatest.replay.recorded_outcomes import outcomes_of, upload_durations
+from fedlatest.replay.recorded_outcomes import outcomes_of, task_durations
 from fedlatest.replay.schedule import depends_on_server
 from tests.replay.recorded_job import RecordedJob
 
@@ -28,15 +34,10 @@ OWN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-
-
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> RecordedFleet:
     """Return the record of a job with FedLaAvg and many lost replies."""
-    return read_fleet(RecordedJob(tmp_path_factory.mktemp("job"), chances={"lost": 0.2}).run(ROUNDS))
+    return read_recorded_fleet(RecordedJob(tmp_path_factory.mktemp("job"), chances={"lost": 0.2}).run(ROUNDS))
 
 
 def schedule_of(fleet: RecordedFleet, algorithm: Algorithm, *, seed: int = 0) -> tuple[float, float]:
@@ -52,7 +53,7 @@ def test_own_algorithm_repeats_every_round(name: str, tmp_path: Path) -> None:
     job = RecordedJob(tmp_path / "job", algorithm=OWN[name])
     job.run_rounds(10)
     job.crash()
-    fleet = read_fleet(job.run(ROUNDS - 10))
+    fleet = read_recorded_fleet(job.run(ROUNDS - 10))
     outcomes = Counter(OUTCOMES[number] for number in fleet.tasks.outcome)
     assert min(outcomes[kind] for kind in ("accepted", "late", "declined", "missed")) >= 2
     assert max(len(each.times) for each in fleet.rounds) >= 2, "no client was replaced"
@@ -85,12 +86,13 @@ def test_clients_that_did_not_answer_do_not_answer_in_the_replay(fleet: Recorded
 
 
 def test_durations_of_clients_that_were_not_asked_are_their_own(tmp_path: Path) -> None:
-    fleet = read_fleet(RecordedJob(tmp_path / "job", chances={"declined": 0, "lost": 0, "slow": 0}).run(ROUNDS))
+    job = RecordedJob(tmp_path / "job", chances={"declined": 0, "lost": 0, "slow": 0})
+    fleet = read_recorded_fleet(job.run(ROUNDS))
     outcomes = outcomes_of(fleet, seed=0)
     again, other = outcomes_of(fleet, seed=0), outcomes_of(fleet, seed=1)
     np.testing.assert_array_equal(outcomes.seconds, again.seconds)
     assert (outcomes.seconds != other.seconds).any()
-    own = upload_durations(fleet)
+    own = task_durations(fleet).seconds
     first = np.array([each.times[0] - each.began if len(each.times) else 0.0 for each in fleet.rounds])
     free = fleet.reachable & ~fleet.asked
     assert free.sum() > 50
@@ -107,13 +109,22 @@ def test_algorithms_that_select_by_the_state_of_the_server() -> None:
     assert found == {"ca_fed", "f3ast", "flexible", "naive"}
 
 
+@pytest.mark.parametrize("read", [lambda server: server["rates"], lambda server: server[0], jnp.sum])
+def test_state_of_the_server_may_have_any_type(read: Callable[[Any], Any]) -> None:
+    def select(server: Any, available: jax.Array, facts: RoundFacts) -> Cohort:
+        return select_uniformly(server, available & (read(server) > 0), facts)
+
+    assert depends_on_server(replace(OWN["fedavg"], select=select))
+    assert not depends_on_server(OWN["fedavg"])
+
+
 def test_job_of_an_earlier_version_has_no_record(tmp_path: Path) -> None:
     ledger = RecordedJob(tmp_path / "job").run(1)
     database = Database.open(ledger)
     database.execute("DROP TABLE tasks")
     database.close()
     with pytest.raises(LedgerError, match="records nobody who was asked to train; run some rounds"):
-        read_fleet(ledger)
+        read_recorded_fleet(ledger)
 
 
 def test_record_that_starts_in_a_later_round(tmp_path: Path) -> None:
@@ -122,11 +133,29 @@ def test_record_that_starts_in_a_later_round(tmp_path: Path) -> None:
     database = Database.open(ledger)
     database.execute("DELETE FROM tasks WHERE round < 10")
     database.close()
-    fleet = read_fleet(ledger)
+    fleet = read_recorded_fleet(ledger)
     assert (fleet.num_rounds, fleet.rounds[0].round) == (ROUNDS - 10, 10)
     asked, answered = schedule_of(fleet, OWN["fedlaavg"])
     assert asked == 1.0
     assert answered >= 1 - 3 / fleet.num_rounds  # a reply to a request of round 9 or earlier may have arrived late
+
+
+@pytest.mark.parametrize(("missing", "first", "end"), [("10, 11, 17", 18, 30), ("5, 28, 29", 6, 28)])
+def test_record_with_a_gap(tmp_path: Path, missing: str, first: int, end: int) -> None:
+    """An earlier version ran some rounds in between or at the end: the last rounds without a gap are replayed."""
+    ledger = RecordedJob(tmp_path / "job").run(ROUNDS)
+    database = Database.open(ledger)
+    database.execute(f"DELETE FROM tasks WHERE round IN ({missing})")
+    database.close()
+    fleet = read_recorded_fleet(ledger)
+    assert [each.round for each in fleet.rounds] == list(range(first, end))
+    assert {len(fleet.available), len(fleet.took_part), len(fleet.reachable)} == {end - first}
+    asked, answered = schedule_of(fleet, OWN["fedlaavg"])
+    assert asked == 1.0
+    assert answered >= 1 - 3 / fleet.num_rounds  # a reply to a request of an earlier round may have arrived late
+    recipe = RECIPES["digits"]
+    plan = plan_replay(fleet, recipe.load(None), recipe.defaults, algorithms=["fedavg"])
+    assert f"only rounds {first} .. {end - 1} of 30: an earlier version of fedlatest has run others" in plan.recorded
 
 
 def test_secure_job(tmp_path: Path) -> None:
@@ -134,7 +163,7 @@ def test_secure_job(tmp_path: Path) -> None:
     chances = {"offline": 0.1, "slow": 0.03, "lost": 0.03, "declined": 0.05}
     secure = SecureAggregation(min_cohort=3)
     job = RecordedJob(tmp_path / "job", cohort_size=4, secure=secure, chances=chances, seed=0)
-    fleet = read_fleet(job.run(20))
+    fleet = read_recorded_fleet(job.run(20))
     assert fleet.tasks.have("collected").any(), "no session failed"
     assert np.isnan(fleet.tasks.training_seconds).all()
     assert not fleet.weights.any()

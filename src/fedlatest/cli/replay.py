@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fedlatest.report.replay_results import ReplayRow
 
 Curve = tuple["npt.NDArray[np.float64]", "npt.NDArray[np.float64]"]
-TRAINING_KEYS = {"local-steps": "local_steps", "batch-size": "batch_size", "learning-rate": "learning_rate"}
 
 
 @app.command()
@@ -52,13 +51,13 @@ def replay(
     from fedlatest.cli.progress import LoadingBars
     from fedlatest.cli.run import check_is_no_run, find_recipe, run_specs
     from fedlatest.ledger.job_folder import find_ledger
-    from fedlatest.replay import plan_replay, read_fleet
+    from fedlatest.replay import plan_replay, read_recorded_fleet
 
     check_at_least_one(seeds=seeds, rounds=rounds)
     if target is not None and not 0 < target < 1:
         raise ConfigError(f"--target {target}: must be an accuracy between 0 and 1")
     ledger, recipe = find_ledger(job), find_recipe(dataset)
-    fleet = read_fleet(ledger)
+    fleet = read_recorded_fleet(ledger)
     use_device(device)
     with LoadingBars() as loading:
         samples = recipe.load(data, on_progress=loading.update)
@@ -89,6 +88,7 @@ def _training(ledger: Path, dataset: str) -> dict[str, Any]:
     """
     from fedlatest.deployment.deployment_folder import read_app_config
     from fedlatest.deployment.scaffold import TEMPLATE, app_config
+    from fedlatest.replay.replay_plan import TRAINING_KEYS
 
     try:
         config = read_app_config(ledger.parent.parent)
@@ -96,7 +96,8 @@ def _training(ledger: Path, dataset: str) -> dict[str, Any]:
         config = None
     if config is None:
         config = app_config(Path(str(TEMPLATE))) if dataset == "digits" else {}
-    return {key: config[name] for name, key in TRAINING_KEYS.items() if isinstance(config.get(name), int | float)}
+    known = {key: config.get(key.replace("_", "-")) for key in TRAINING_KEYS}
+    return {key: value for key, value in known.items() if isinstance(value, int | float)}
 
 
 def _state(plan: "Replay") -> None:

@@ -52,7 +52,9 @@ class Duration:
     """How long one stage takes; made by `constant`, `lognormal`, `exponential`, `empirical` or `recorded`."""
 
     seconds: jax.Array  # [] or [N] the constant, the median or the mean; [N, values]; [tasks, N]
-    spread: jax.Array  # [] or [N] sigma of the logarithm; [N] number of values; [tasks, N] 1 where the client fails
+    spread: jax.Array
+    """[] or [N] sigma of the logarithm; [N, 2] number of values, and of those that do not fail, which come first;
+    [tasks, N] 1 where the client fails."""
     kind: Kind = field(metadata={"static": True})
     per: Unit = field(default="task", metadata={"static": True})
 
@@ -68,8 +70,7 @@ class Duration:
         if self.kind == "recorded":
             return self.seconds[_row(self.seconds, event), clients]
         if self.kind == "empirical":
-            count = self.spread[clients]
-            return self.seconds[clients, jnp.minimum(chance * count, count - 1).astype(jnp.int32)]
+            return self.seconds[clients, self._position(chance, clients)]
         typical, spread = (values[clients] if jnp.ndim(values) else values for values in (self.seconds, self.spread))
         factor = {"task": 1.0, "sample": work.samples, "megabyte": work.megabytes}[self.per]
         if self.kind == "lognormal":
@@ -77,6 +78,19 @@ class Duration:
         elif self.kind == "exponential":
             typical = -typical * jnp.log(chance)
         return jnp.broadcast_to(typical * factor, jnp.shape(chance)).astype(jnp.float32)
+
+    def fails(self, chance: jax.Array, clients: ArrayLike, event: ArrayLike = 0) -> jax.Array:
+        """Return which clients stop at the end of the duration that `draw` returns for the same arguments."""
+        if self.kind == "recorded":
+            return self.spread[_row(self.spread, event), clients] > 0
+        if self.kind == "empirical":
+            return self._position(chance, clients) >= self.spread[clients, 1]
+        return jnp.zeros(jnp.shape(clients), bool)
+
+    def _position(self, chance: jax.Array, clients: ArrayLike) -> jax.Array:
+        """Return which of the client's values is drawn."""
+        count = self.spread[clients, 0]
+        return jnp.minimum(chance * count, count - 1).astype(jnp.int32)
 
 
 Seconds = Duration | float
@@ -132,20 +146,21 @@ class Delays:
             ids: Stable ids of these clients, on which the draws depend; by default their positions.
             work: What durations per sample or per megabyte are multiplied by.
         """
-        keys = jnp.asarray(clients if ids is None else ids)
-        found = []
-        for number, duration in enumerate(self._durations):
-            chance = uniform(seed, Purpose.DELAY, keys, event, number) + jnp.float32(2**-25)
-            inside = jnp.minimum(chance, jnp.float32(1 - 2**-24))  # neither 0 nor 1, where draws may be infinite
-            found.append(duration.draw(inside, clients, work, event))
-        return Stages(*found)
+        chances = self._chances(seed, clients if ids is None else ids, event)
+        drawn = [
+            duration.draw(chance, clients, work, event)
+            for duration, chance in zip(self._durations, chances, strict=True)
+        ]
+        return Stages(*drawn)
 
-    def fails(self, clients: ArrayLike, event: ArrayLike) -> jax.Array:
-        """Return which clients do not answer, but stop at the end of their delay, as it is recorded."""
+    def fails(
+        self, seed: ArrayLike, clients: ArrayLike, event: ArrayLike, *, ids: ArrayLike | None = None
+    ) -> jax.Array:
+        """Return which clients do not answer, but stop at the end of their delay; see `stages` for the arguments."""
         found = jnp.zeros(jnp.shape(clients), bool)
-        for duration in self._durations:
-            if duration.kind == "recorded":
-                found |= duration.spread[_row(duration.spread, event), clients] > 0
+        chances = self._chances(seed, clients if ids is None else ids, event)
+        for duration, chance in zip(self._durations, chances, strict=True):
+            found |= duration.fails(chance, clients, event)
         return found
 
     def milliseconds(
@@ -166,6 +181,13 @@ class Delays:
         """Return a digest of the model; equal models have equal fingerprints."""
         kinds = [f"{duration.kind}/{duration.per}" for duration in self._durations]
         return digest(",".join(kinds), [(duration.seconds, duration.spread) for duration in self._durations])
+
+    def _chances(self, seed: ArrayLike, ids: ArrayLike, event: ArrayLike) -> list[jax.Array]:
+        """Return for each stage a number for each client, neither 0 nor 1, where draws may be infinite."""
+        keys, largest = jnp.asarray(ids), jnp.float32(1 - 2**-24)
+        stages = range(len(Stages._fields))
+        numbers = [uniform(seed, Purpose.DELAY, keys, event, stage) + jnp.float32(2**-25) for stage in stages]
+        return [jnp.minimum(number, largest) for number in numbers]
 
     @property
     def _durations(self) -> tuple[Duration, Duration, Duration]:

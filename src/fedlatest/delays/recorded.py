@@ -12,24 +12,32 @@ from fedlatest.delays.models import Duration
 from fedlatest.errors import ConfigError
 
 
-def empirical(seconds: Sequence[Values]) -> Duration:
+def empirical(seconds: Sequence[Values], *, fails: Sequence[Values] | None = None) -> Duration:
     """Return a duration that is drawn from a client's own values, each equally likely, for every task.
 
     Args:
         seconds: For each client its values, at least one.
+        fails: For each client and value, whether the client does not answer in a task with this value: the server
+            stops waiting for it after these seconds. By default nobody fails.
 
     >>> empirical([[1.0, 3.0], [10.0]]).draw(jnp.float32([0.6, 0.6]), jnp.arange(2), None).tolist()
     [3.0, 10.0]
     """
     values = [_seconds(f"client {client}", own).reshape(-1) for client, own in enumerate(seconds)]
+    failing = [np.zeros(own.shape, bool) for own in values]
+    if fails is not None:
+        failing = [np.asarray(own, bool).reshape(-1) for own in fails]
     counts = np.array([len(own) for own in values])
     if not values or not counts.all():
         client = "nobody" if not values else f"client {int(np.argmin(counts))}"
         raise ConfigError(f"seconds: there is no value for {client}; give at least one for each client")
+    if [len(own) for own in failing] != counts.tolist():
+        raise ConfigError("fails: give one value for each of the seconds of each client")
     table = np.zeros((len(values), counts.max()), np.float32)
-    for row, own in zip(table, values, strict=True):
-        row[: len(own)] = np.sort(own)
-    return Duration(jnp.asarray(table), jnp.asarray(counts, jnp.float32), "empirical")
+    for row, own, flags in zip(table, values, failing, strict=True):
+        row[: len(own)] = own[np.lexsort((own, flags))]
+    spread = np.stack([counts, [np.count_nonzero(~flags) for flags in failing]], axis=1)
+    return Duration(jnp.asarray(table), jnp.asarray(spread, jnp.float32), "empirical")
 
 
 def recorded(seconds: Values, *, fails: Values | None = None) -> Duration:

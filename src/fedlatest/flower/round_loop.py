@@ -313,6 +313,11 @@ class RoundLoop:
 
     # Step 3: replies
 
+    @property
+    def shares_metrics(self) -> bool:
+        """Whether metrics and training seconds may be recorded, whatever clients send."""
+        return shares_metrics(self.ledger.config.privacy, self.ledger.config.secure)
+
     def _handle_reply(self, message: OutstandingMessage, reply: Message) -> None:
         """Pass a reply to the ledger, add the result to the outcome of the round, and log what an operator needs."""
         if message.kind == "evaluate":  # of an evaluation that has ended
@@ -356,10 +361,10 @@ class RoundLoop:
             return verdict
         if message.kind == "unmask":
             return self.ledger.handle_shares(decoded)
-        if message.kind == "train":
+        if message.kind == "train" and self.shares_metrics:
             self.tasks.report(message.client, decoded.training_seconds)
         verdict = self.ledger.handle_reply(decoded)
-        if verdict.outcome == "accepted" and decoded.trained and shares_metrics(self.ledger.config.privacy):
+        if verdict.outcome == "accepted" and decoded.trained and self.shares_metrics:
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
 
@@ -413,8 +418,9 @@ class RoundLoop:
             self.arrays = merge(self.algorithm, self.ledger, self.arrays, outcome.accepted)
             forgotten = self.ledger.close_round(
                 self.arrays, available=available, reachable=online, missed=outcome.missed, declined=outcome.declined,
-                tasks=self.tasks.close(round, outcome.accepted),
+                tasks=self.tasks.of_round(round, outcome.accepted),
             )  # fmt: skip
+        self.tasks.clear()
         for client in forgotten:
             self.messages.forget(client)  # it is sent a hello when it returns
         self.leaving -= set(outcome.left)

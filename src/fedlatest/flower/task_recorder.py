@@ -25,8 +25,8 @@ class TaskRecorder:
         self._ended: list[Task] = []
 
     def begin(self, now: float) -> None:
-        """Record that a round begins."""
-        self._began = now
+        """Record that a round begins; who could be asked in one that was not closed is forgotten."""
+        self._began, self._selections = now, []
 
     def select(self, candidates: Iterable[str], *, room: int, now: float) -> None:
         """Record among which clients the algorithm selects up to `room`."""
@@ -48,8 +48,8 @@ class TaskRecorder:
             del self._open[client]
             self._ended.append(task._replace(answered=now, outcome=outcome))
 
-    def close(self, round: int, counted: Collection[str]) -> RoundTasks:
-        """Return the tasks to write with a round.
+    def of_round(self, round: int, counted: Collection[str]) -> RoundTasks:
+        """Return the tasks to write with a round; call `clear` once they are written.
 
         Args:
             round: The round that is being closed.
@@ -62,6 +62,8 @@ class TaskRecorder:
         missed = [
             task._replace(training_seconds=math.nan) for task in self._open.values() if task.round == round
         ]  # unless they answer later
-        found = RoundTasks(self._began, self._cohort_size, self._deadline, self._selections, [*ended, *missed])
+        return RoundTasks(self._began, self._cohort_size, self._deadline, self._selections, [*ended, *missed])
+
+    def clear(self) -> None:
+        """Forget what is written: all but the tasks whose replies may still arrive."""
         self._selections, self._ended = [], []
-        return found

@@ -224,7 +224,7 @@ def _handle_ticket(
         result = _newest_intact(store, instruction.job, earlier)
     else:
         result = _train(train, instruction)
-        if not shares_metrics(instruction.settings.get("privacy")):
+        if not shares_metrics(instruction.settings.get("privacy"), instruction.settings.get("secure")):
             result = result._replace(metrics={}, seconds=None)
     salt, bound_to = ("", "") if session is None else (os.urandom(SALT_BYTES).hex(), session.hash.hex())
     new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt, bound_to)
@@ -314,8 +314,7 @@ def _upload(
     trained = instruction.kind == "train" and not leaves
     kind: ReplyKind = "goodbye" if leaves else "upload"
     common: dict[str, Any] = {"base": base and base.ticket, "trained": trained, "update_digest": new.digest}
-    if session is None or instruction.settings["secure"]["share_metrics"]:
-        common |= {"metrics": result.metrics, "training_seconds": result.seconds}
+    common |= {"metrics": result.metrics, "training_seconds": result.seconds}
     if session is not None:
         from fedlatest.ledger.secure_client import mask
 

@@ -171,7 +171,7 @@ def read_tasks(database: Database) -> Tasks:
     )
 
 
-def read_rounds(database: Database) -> list[RecordedRound]:
+def read_task_rounds(database: Database) -> list[RecordedRound]:
     """Return the closed rounds whose tasks are recorded."""
     [(num_clients,)] = database.rows("SELECT COUNT(*) FROM clients")
     columns = "tasks.round, tasks.began, rounds.uptime, tasks.cohort_size, tasks.deadline, tasks.selections"
@@ -207,7 +207,8 @@ def _training(task: Task) -> int:
     """Return the milliseconds of training, at most as many as have passed between the request and the reply."""
     if math.isnan(task.training_seconds) or math.isnan(task.answered):
         return UNKNOWN
-    return round(min(task.training_seconds, max(0.0, task.answered - task.asked)) * 1000)
+    seconds = max(0.0, min(task.training_seconds, task.answered - task.asked))
+    return min(round(seconds * 1000), UNKNOWN - 1)
 
 
 def _seconds(milliseconds: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:

@@ -123,6 +123,10 @@ def check_privacy(privacy: Mapping[str, Any], clip_norm: float | None) -> None:
         raise ConfigError("clip_norm=None: privacy needs a bound on the norm of an update")
 
 
-def shares_metrics(privacy: Mapping[str, Any] | None) -> bool:
-    """Return whether clients send the metrics of their training: in a private job only if it allows that."""
-    return privacy is None or bool(privacy.get("share_metrics"))
+def shares_metrics(privacy: Mapping[str, Any] | None, secure: Mapping[str, Any] | None = None) -> bool:
+    """Return whether clients send metrics and training seconds: in a private or secure job only if it allows that.
+
+    >>> shares_metrics(None), shares_metrics(None, {"share_metrics": False}), shares_metrics({"share_metrics": True})
+    (True, False, True)
+    """
+    return all(settings is None or bool(settings.get("share_metrics")) for settings in (privacy, secure))

@@ -5,7 +5,7 @@ May import `algorithms`, `availability`, `data`, `delays`, `experiments`, `ledge
 """
 
 from fedlatest.replay.agreement import Agreement, agreement_of_run
-from fedlatest.replay.recorded_fleet import RecordedFleet, read_fleet
+from fedlatest.replay.recorded_fleet import RecordedFleet, read_recorded_fleet
 from fedlatest.replay.replay_plan import Replay, plan_replay
 from fedlatest.replay.schedule import Schedule, make_schedule
 
@@ -17,5 +17,5 @@ __all__ = [
     "agreement_of_run",
     "make_schedule",
     "plan_replay",
-    "read_fleet",
+    "read_recorded_fleet",
 ]

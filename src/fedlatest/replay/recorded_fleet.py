@@ -1,6 +1,6 @@
 """What a job has recorded about its clients: who was available, who was asked, when they answered.
 
-Axes: [R] rounds whose tasks are recorded, [N] clients by number, all that have ever joined. NumPy only.
+Axes: [R] consecutive rounds whose tasks are recorded, [N] clients by number, all that have ever joined. NumPy only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,11 @@ import numpy.typing as npt
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.client_table import NEVER, unpack_bits
 from fedlatest.ledger.database import Database, read_job
-from fedlatest.ledger.durations import RecordedRound, Tasks, read_rounds, read_tasks
+from fedlatest.ledger.durations import RecordedRound, Tasks, read_task_rounds, read_tasks
 from fedlatest.ledger.job_config import JobConfig, Layout
 
 Flags = npt.NDArray[np.bool_]
 Seconds = npt.NDArray[np.float64]
-REPLIED = ("accepted", "late", "declined", "failed", "refused")  # outcomes whose duration tells how long a client takes
 COUNTED = ("accepted", "late")
 
 
@@ -34,7 +33,7 @@ class LateAnswer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecordedFleet:
-    """The record of a job, made by `read_fleet`."""
+    """The record of a job, made by `read_recorded_fleet`."""
 
     job: str
     config: JobConfig
@@ -47,6 +46,7 @@ class RecordedFleet:
     took_part: Flags  # [R, N]
     reachable: Flags  # [R, N] at the end of the round
     last_round: npt.NDArray[np.int64]  # [N] before the first of these rounds, or NEVER
+    num_closed: int  # all rounds of the job, also those whose tasks are not recorded
 
     @property
     def num_clients(self) -> int:
@@ -55,7 +55,7 @@ class RecordedFleet:
 
     @property
     def num_rounds(self) -> int:
-        """The number of rounds whose tasks are recorded, R."""
+        """The number of these rounds, R."""
         return len(self.rounds)
 
     @property
@@ -114,14 +114,12 @@ class RecordedFleet:
             found[first + 1 :, client] = True
         return found
 
-    def durations(self, *outcomes: str) -> list[Seconds]:
-        """Return for each client the seconds from the request to the reply, over tasks with some outcomes."""
-        elapsed = self.tasks.answered - self.tasks.asked
-        return [elapsed[own] for own in self.tasks.by_client(self.num_clients, self.tasks.have(*outcomes))]
 
-
-def read_fleet(ledger: Path) -> RecordedFleet:
+def read_recorded_fleet(ledger: Path) -> RecordedFleet:
     """Read the record of a job.
+
+    If an earlier version of fedlatest, which does not record tasks, has run some rounds in between, only the last
+    rounds without a gap are read.
 
     Raises:
         LedgerError: The file is not a ledger, or holds no round whose tasks are recorded.
@@ -137,15 +135,18 @@ def read_fleet(ledger: Path) -> RecordedFleet:
 def _read(database: Database, ledger: Path) -> RecordedFleet:
     job, config, layout = read_job(database)
     rows = database.rows("SELECT client, name, weight FROM clients ORDER BY number")
-    rounds, tasks = read_rounds(database), read_tasks(database)
+    rounds, tasks = read_task_rounds(database), read_tasks(database)
     if not rounds or not len(tasks.round):
         raise LedgerError(
             f"{ledger}: records nobody who was asked to train; run some rounds with this version of fedlatest first, "
             "because earlier ones did not record it"
         )
+    numbers = np.array([each.round for each in rounds])
+    gaps = np.flatnonzero(np.diff(numbers) > 1)
+    rounds = rounds[gaps[-1] + 1 :] if len(gaps) else rounds
     attendance = database.rows("SELECT available, took_part, reachable FROM rounds ORDER BY round")
     flags = [np.array([unpack_bits(each[kind], len(rows)) for each in attendance]) for kind in range(3)]
-    first = rounds[0].round
+    first, end = rounds[0].round, rounds[-1].round + 1
     took_part = flags[1]
     earlier = np.arange(first)[:, None]
     last_round = np.where(took_part[:first], earlier, NEVER).max(axis=0, initial=NEVER)
@@ -156,9 +157,10 @@ def _read(database: Database, ledger: Path) -> RecordedFleet:
         names=[name or client for client, name, _ in rows],
         weights=np.array([weight or 0.0 for _, _, weight in rows], np.float64),
         rounds=rounds,
-        tasks=tasks.where(tasks.round >= first),
-        available=flags[0][first:],
-        took_part=took_part[first:],
-        reachable=flags[2][first:],
+        tasks=tasks.where((tasks.round >= first) & (tasks.round < end)),
+        available=flags[0][first:end],
+        took_part=took_part[first:end],
+        reachable=flags[2][first:end],
         last_round=last_round.astype(np.int64),
+        num_closed=len(attendance),
     )

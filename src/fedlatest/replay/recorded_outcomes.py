@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedlatest.replay.recorded_fleet import COUNTED, REPLIED, Flags, RecordedFleet
+from fedlatest.replay.recorded_fleet import COUNTED, Flags, RecordedFleet
 from fedlatest.streams import Purpose, uniform
 
 
@@ -22,10 +22,11 @@ def outcomes_of(fleet: RecordedFleet, *, seed: int) -> Outcomes:
     """Return what happens to each client in each round.
 
     A client that was asked in a round behaves as recorded: it answers after the recorded time, or not at all. A client
-    that was not asked does not answer if it was no longer reachable at the end of the round. Otherwise its duration is
-    drawn from its own tasks, or from those of all clients if it has none; a draw of a task that failed fails. The draw
-    is a pure function of (seed, client, round). What takes longer than the deadline of the round fails at the deadline.
-    The time from the last reply to the end of the round is added to all delays of that round.
+    that was not asked does not answer if it was no longer reachable at the end of the round. Otherwise it behaves as in
+    one of its own tasks, drawn at random, or in one of any client if it has none: if the drawn task failed or its reply
+    was missed, it does not answer. The draw is a pure function of (seed, client, round). What was missed or takes
+    longer than the deadline of the round fails at the deadline. The time from the last reply to the end of the round is
+    added to all delays of that round.
 
     Args:
         fleet: The record.
@@ -50,25 +51,53 @@ def outcomes_of(fleet: RecordedFleet, *, seed: int) -> Outcomes:
     return Outcomes(np.maximum(seconds, 0.0) + own_time[:, None], fails)
 
 
-def upload_durations(fleet: RecordedFleet) -> list[npt.NDArray[np.float64]]:
-    """Return for each client the seconds of its accepted uploads; of all clients for one that has none."""
-    own = fleet.durations(*COUNTED)
-    pooled = np.concatenate(own) if any(map(len, own)) else np.array([0.0])
-    return [values if len(values) else pooled for values in own]
+class TaskDurations(NamedTuple):
+    """For each client the seconds of its tasks, and which of them failed."""
+
+    seconds: list[npt.NDArray[np.float64]]
+    fails: list[Flags]
+
+
+def task_durations(fleet: RecordedFleet) -> TaskDurations:
+    """Return how long the tasks of each client took, of all clients for one that has none.
+
+    The server stops waiting for a reply that it missed at the deadline of the round.
+    """
+    tasks = fleet.tasks
+    deadlines = np.array([each.deadline for each in fleet.rounds])[fleet.task_rounds]
+    elapsed = np.where(tasks.have("missed"), deadlines, tasks.answered - tasks.asked)
+    everyone, failed = np.arange(len(elapsed)), ~tasks.have(*COUNTED)
+    own = [each if len(each) else everyone for each in tasks.by_client(fleet.num_clients, np.ones_like(failed))]
+    return TaskDurations([elapsed[each] for each in own], [failed[each] for each in own])
 
 
 def _drawn(fleet: RecordedFleet, seed: int) -> tuple[npt.NDArray[np.float64], Flags]:
-    """Draw a task for each client and round: its seconds, and whether it failed."""
-    tasks, replied = fleet.tasks, fleet.tasks.have(*REPLIED)
-    elapsed, failed = tasks.answered - tasks.asked, ~tasks.have(*COUNTED)
+    """Draw a task for each client and round: its seconds, infinite if the reply was missed, and whether it failed."""
+    tasks, missed = fleet.tasks, fleet.tasks.have("missed")
+    elapsed, failed = np.where(missed, np.inf, tasks.answered - tasks.asked), ~tasks.have(*COUNTED)
     rounds = np.array([each.round for each in fleet.rounds])
     chance = np.asarray(uniform(seed, Purpose.DELAY, np.arange(fleet.num_clients)[None, :], rounds[:, None]))
     seconds, fails = np.zeros(chance.shape), np.zeros(chance.shape, bool)
-    everyone = np.flatnonzero(replied)
-    if not len(everyone):
-        return seconds, fails
-    for client, own in enumerate(tasks.by_client(fleet.num_clients, replied)):
+    everyone, unexplained = np.arange(len(missed)), _unexplained_misses(fleet)
+    for client, own in enumerate(tasks.by_client(fleet.num_clients, np.ones_like(missed))):
         pool = own if len(own) else everyone
-        drawn = pool[np.minimum((chance[:, client] * len(pool)).astype(np.int64), len(pool) - 1)]
+        others = int((~missed[pool]).sum())
+        each = unexplained / len(pool) if others else 1 / len(pool)  # the probability of a missed task
+        rest = (1 - each * (len(pool) - others)) / max(others, 1)
+        sums = np.cumsum(np.where(missed[pool], each, rest))
+        drawn = pool[np.minimum(np.searchsorted(sums, chance[:, client], side="right"), len(pool) - 1)]
         seconds[:, client], fails[:, client] = elapsed[drawn], failed[drawn]
     return seconds, fails
+
+
+def _unexplained_misses(fleet: RecordedFleet) -> float:
+    """Return the share of the missed tasks that is drawn, besides the clients that are known to have gone offline.
+
+    Some tasks were missed because the client went offline. Clients that were not asked fail if they went offline; if
+    all missed tasks were drawn as well, this would count twice.
+    """
+    missed, could_be_asked = fleet.tasks.have("missed").mean(), fleet.candidates & ~fleet.asked
+    if not missed or not could_be_asked.any():
+        return 1.0
+    gone = 1 - fleet.reachable[could_be_asked].mean()
+    return float(max(0.0, missed - gone) / ((1 - gone) * missed)) if gone < 1 else 0.0

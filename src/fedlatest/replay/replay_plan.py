@@ -13,14 +13,14 @@ from fedlatest.algorithms.fedavg import select_uniformly
 from fedlatest.availability import Availability, Interval, trace
 from fedlatest.availability.tabulated import from_table
 from fedlatest.data import Samples, TweetSet
-from fedlatest.delays import Delays, Interruption, Timing, empirical, recorded
+from fedlatest.delays import Delays, Timing, empirical, recorded
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.known_rates import participation_rates
 from fedlatest.experiments.settings import COMPONENTS, applicable, build_component, key_of, keywords, resolve
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.replay.fleet_federation import federation_like, model_like
 from fedlatest.replay.recorded_fleet import RecordedFleet
-from fedlatest.replay.recorded_outcomes import Outcomes, outcomes_of, upload_durations
+from fedlatest.replay.recorded_outcomes import Outcomes, outcomes_of, task_durations
 from fedlatest.replay.schedule import Schedule, depends_on_server, make_schedule
 from fedlatest.simulation import ExperimentSpec
 
@@ -105,7 +105,7 @@ def plan_replay(
     runs = [_run(method, fleet, outcomes, total, {**fitted.parts, "seeds": tuple(seeds)}) for method in methods]
     assumed = [
         *fitted.notes,
-        "clients that were not asked in a round take as long as in one of their own tasks, drawn at random",
+        "clients that were not asked in a round take as long, or fail, as in one of their own tasks, drawn at random",
         *(["no noise is added, although the job is private"] if fleet.config.privacy is not None else []),
         *dict.fromkeys(note for method in methods for note in method.notes),
         *dict.fromkeys(note for run in runs for note in _notes(run)),
@@ -240,10 +240,11 @@ def _expected(algorithm: Algorithm, steps: int) -> int:
 def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple[Availability, Timing, int]:
     """Return availability over time, the timing and the number of server steps of an asynchronous algorithm.
 
-    A client is available during the rounds in which it was. The run ends with the record, except for clients that are
-    at work then: the record repeats for them. The number of steps is about what fits into it, with a margin.
+    A client is available during the rounds in which it was, or was asked: one that missed its round was available. Its
+    tasks fail as often as it has failed, also by going offline; they do not fail once more at the end of the
+    availability. The run ends with the record. The number of steps is about what fits into it, with a margin.
     """
-    lengths, available = fleet.lengths[:rounds], fleet.available[:rounds]
+    lengths, available = fleet.lengths[:rounds], (fleet.available | fleet.asked)[:rounds]
     starts = np.concatenate([[0.0], np.cumsum(lengths)])
     seconds = max(1, round(float(np.median(lengths)) / PARTS_OF_A_ROUND))
     intervals = [
@@ -252,15 +253,15 @@ def _over_time(fleet: RecordedFleet, algorithm: Algorithm, rounds: int) -> tuple
     ]
     if not intervals:
         raise ConfigError(f"{algorithm.name}: no client was available in the recorded rounds")
-    durations = upload_durations(fleet)
-    interruption: Interruption = "fail"
+    durations, fails = task_durations(fleet)
     timing = Timing(
-        Delays(training=empirical(durations)), seconds_per_round=seconds, interruption=interruption,
+        Delays(training=empirical(durations, fails=fails)), seconds_per_round=seconds, interruption="finish",
         until=float(starts[-1]),
     )  # fmt: skip
     at_work = np.minimum(fleet.cohort_size, available.sum(axis=1))
     mean = max(0.001, float(np.mean([np.mean(own) for own in durations])))
-    steps = math.ceil(float(at_work @ lengths) / (mean * (algorithm.buffer or 1)))
+    answers = 1 - float(np.mean([np.mean(own) for own in fails]))
+    steps = math.ceil(answers * float(at_work @ lengths) / (mean * (algorithm.buffer or 1)))
     model = trace(intervals, num_clients=fleet.num_clients, round_length=seconds, wrap=True)
     return model, timing, max(1, min(MARGIN * steps, MOST_STEPS))
 
@@ -269,8 +270,9 @@ def _notes(run: ReplayedRun) -> list[str]:
     """Return what is assumed about the selection of clients in a run."""
     if run.spec.algorithm.name in ASYNCHRONOUS:
         return [
-            "asynchronous algorithms: availability over the time in which rounds were open; a client that becomes "
-            "unavailable fails; each task takes as long as one of the client's accepted uploads, drawn at random"
+            "asynchronous algorithms: availability over the time in which rounds were open; each task takes as long, "
+            "or fails, as one of the client's own tasks, drawn at random, also if the client becomes unavailable; a "
+            "reply that was missed is awaited until the deadline"
         ]
     if run.schedule is None:
         return [f"{run.name}: selects by the state of the server; clients that fail are not replaced within a round"]
@@ -280,11 +282,18 @@ def _notes(run: ReplayedRun) -> list[str]:
 
 def _recorded_facts(fleet: RecordedFleet, rounds: int) -> list[str]:
     asked, took_part = fleet.asked[:rounds], fleet.took_part[:rounds]
+    first, last = fleet.rounds[0].round, fleet.rounds[-1].round
+    is_part = fleet.num_rounds < fleet.num_closed
     return [
         f"{rounds} rounds of {fleet.config.algorithm}, {fleet.num_clients} clients, cohort size {fleet.cohort_size}, "
         f"deadline {fleet.rounds[rounds - 1].deadline:g} s",
         f"{asked.sum()} requests to train, {took_part.sum()} uploads that counted, "
         f"{fleet.ends[rounds - 1]:.0f} s in which rounds were open",
+        *(
+            [f"only rounds {first} .. {last} of {fleet.num_closed}: an earlier version of fedlatest has run others"]
+            if is_part
+            else []
+        ),
         "who could be asked when, who was asked, when they answered, the clients' numbers of samples",
     ]
 

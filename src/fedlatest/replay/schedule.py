@@ -47,7 +47,7 @@ def depends_on_server(algorithm: Algorithm) -> bool:
     facts = _facts(algorithm, jnp.int32(0), jnp.full(2, NEVER, jnp.int32), 0, 1)
     try:
         jax.eval_shape(lambda: algorithm.select(None, jnp.ones(2, bool), facts))
-    except AttributeError:  # None has no fields
+    except (AttributeError, TypeError):  # None has no fields and no items, and is no array
         return True
     return False
 

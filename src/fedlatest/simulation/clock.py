@@ -146,7 +146,7 @@ def finish_times(
         mask: [K] which of them are real.
     """
     needed = trial.delays.milliseconds(seed, clients, event, ids=ids, work=trial.work)
-    fails = trial.delays.fails(clients, event)
+    fails = trial.delays.fails(seed, clients, event, ids=ids)
     if clock.interruption == "finish":
         return Finish(needed, fails)
     first, length = until_next_round(trial, now), trial.seconds_per_round * 1000
