@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from fedlatest.algorithms import ASYNCHRONOUS, Algorithm
@@ -16,6 +15,7 @@ from fedlatest.data import Samples, TweetSet
 from fedlatest.delays import Delays, Timing, empirical, recorded
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.known_rates import participation_rates
+from fedlatest.experiments.server_scale import server_scale
 from fedlatest.experiments.settings import COMPONENTS, applicable, build_component, key_of, keywords, resolve
 from fedlatest.models import softmax_cross_entropy
 from fedlatest.replay.fleet_federation import federation_like, model_like
@@ -184,8 +184,9 @@ class _Method(NamedTuple):
             algorithm, values = build_component("algorithm", plain), plain
             notes.append(f"{name}: weighting={plain.get('weighting')}, because it does not have that of the job")
         given = {key_of(each) for each in chosen}
-        if "server_step" in keys - given and _averages_arrivals(algorithm):
-            step = float(f"{min(1.0, algorithm.buffer / fleet.cohort_size):.3g}")
+        scale = server_scale(algorithm, fleet.cohort_size)
+        if "server_step" in keys - given and scale < 1:
+            step = float(f"{scale:.3g}")
             values = {**values, "server_step": step}
             algorithm = build_component("algorithm", values)
             notes.append(f"{name}: server_step={step}, buffer / cohort size: it takes more steps than there are rounds")
@@ -193,11 +194,6 @@ class _Method(NamedTuple):
             notes.append(f"{name}: without the server optimizer of the job, which a name cannot describe")
         is_same = is_own and not (given - {"algorithm"}) & keys
         return cls(text.replace(":", "-"), algorithm, values, is_same, "evaluate_every" in given, notes)
-
-
-def _averages_arrivals(algorithm: Algorithm) -> bool:
-    """Return whether each step of an asynchronous algorithm is along an average over all clients."""
-    return algorithm.buffer is not None and bool(algorithm.client_state(jnp.zeros(1)).remembered)
 
 
 def _run(
