@@ -87,8 +87,7 @@ def _read_job(source: Path) -> "Fleet":
 
     from fedlatest.diagnosis import JobFacts, fleet_of_table
     from fedlatest.ledger.database import Database
-    from fedlatest.ledger.durations import read_rounds as read_task_rounds
-    from fedlatest.ledger.durations import read_tasks
+    from fedlatest.ledger.durations import read_task_rounds, read_tasks
     from fedlatest.ledger.job_folder import find_ledger
     from fedlatest.ledger.recorded_rounds import read_rounds
 
