@@ -139,7 +139,7 @@ def test_absurd_claims_of_training_seconds_do_not_stop_the_server(claim: float, 
 def test_unknown_outcome_is_refused() -> None:
     job = Job("a")
     with pytest.raises(ValueError, match="not in tuple"):
-        close(job, Task(0, "a", 0.0, outcome="unheard"))
+        close(job, Task(0, "a", 0.0, outcome="unknown"))
     assert job.database.rows("SELECT COUNT(*) FROM rounds") == [(0,)]
 
 

@@ -67,12 +67,12 @@ class Fleet:
 
     @property
     def num_rounds(self) -> int:
-        """R."""
+        """The number of rounds, R."""
         return self.available.shape[0]
 
     @property
     def num_clients(self) -> int:
-        """N."""
+        """The number of clients, N."""
         return self.available.shape[1]
 
     @property
