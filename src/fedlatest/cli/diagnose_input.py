@@ -92,14 +92,11 @@ def _read_job(source: Path) -> "Fleet":
     from fedlatest.ledger.recorded_rounds import read_rounds
 
     ledger = find_ledger(source)
-    database = Database.open_for_reading(ledger)
-    try:
+    with Database.open_for_reading(ledger) as database:
         rounds = read_rounds(database)
         rows = database.rows("SELECT client, name, weight FROM clients ORDER BY number")
         delays, num_unanswered = _recorded_delays(read_tasks(database), len(rows))
         deadlines = [each.deadline for each in read_task_rounds(database)]
-    finally:
-        database.close()
     if not len(rounds.available):
         raise DataError(f"{source}: the job has not finished any round yet, so there is nothing to diagnose")
     names = [str(name or client) for client, name, _ in rows]

@@ -23,11 +23,8 @@ def write_trace(ledger: Path, path: Path, *, seconds: bool = False) -> int:
     Raises:
         LedgerError: No client was available in any round, or the file cannot be written.
     """
-    database = Database.open_for_reading(ledger)
-    try:
+    with Database.open_for_reading(ledger) as database:
         available, moments = read_rounds(database)
-    finally:
-        database.close()
     if not available.any():
         raise LedgerError(f"{ledger}: no client has been available in any round yet")
     write_table(path, available, moments=moments if seconds else None, error=LedgerError)

@@ -142,23 +142,22 @@ class FedLaAvg(Strategy):
                 f"num_rounds={num_rounds}: the privacy budget of the job is for {self.privacy.rounds} rounds; ask for "
                 "at most as many, or start a new job with a budget for more"
             )
-        ledger, events = self.open_ledger(initial_arrays), EventLog(self.job / EVENTS)
-        try:
-            timeouts = self.timeouts or Timeouts(deadline=timeout)
-            loop = self._round_loop(grid, ledger, events, timeouts, train_config)
-            settings = {"cohort_size": self.cohort_size, "evaluate_every": self.evaluate_every, **self.record}
-            run = JobRecord(self.job / "run", ledger, self.algorithm, rounds=num_rounds, config=settings)
-            evaluation = _Evaluation(self, loop, run, Result(), num_rounds, evaluate_config, evaluate_fn)
-            self.summary()
-            job: dict[str, Any] = {"job": ledger.job, "num_clients": len(ledger.clients()), "run": grid.run.run_id}
-            events.write("job", rounds=num_rounds, round=ledger.round, **job)
-            self._run_rounds(loop, run, evaluation, num_rounds)
-            events.write("finished", round=ledger.round)
-        except BaseException as error:
-            events.write("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            ledger.close()
+        with self.open_ledger(initial_arrays) as ledger:
+            events = EventLog(self.job / EVENTS)
+            try:
+                timeouts = self.timeouts or Timeouts(deadline=timeout)
+                loop = self._round_loop(grid, ledger, events, timeouts, train_config)
+                settings = {"cohort_size": self.cohort_size, "evaluate_every": self.evaluate_every, **self.record}
+                run = JobRecord(self.job / "run", ledger, self.algorithm, rounds=num_rounds, config=settings)
+                evaluation = _Evaluation(self, loop, run, Result(), num_rounds, evaluate_config, evaluate_fn)
+                self.summary()
+                job: dict[str, Any] = {"job": ledger.job, "num_clients": len(ledger.clients()), "run": grid.run.run_id}
+                events.write("job", rounds=num_rounds, round=ledger.round, **job)
+                self._run_rounds(loop, run, evaluation, num_rounds)
+                events.write("finished", round=ledger.round)
+            except BaseException as error:
+                events.write("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
+                raise
         evaluation.result.arrays = to_record(loop.model)
         return evaluation.result
 

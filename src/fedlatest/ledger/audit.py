@@ -50,11 +50,8 @@ def audit(path: Path | str, stores: Iterable[ClientStore] = ()) -> Audit:
     Raises:
         LedgerError: `path` is not a ledger.
     """
-    database = Database.open_for_reading(path)
-    try:
+    with Database.open_for_reading(path) as database:
         return database.snapshot(lambda: _with_budget(_audit(database, stores), database))
-    finally:
-        database.close()
 
 
 def _with_budget(found: Audit, database: Database) -> Audit:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,7 @@ class MissingFileError(LedgerError):
 
 
 class Database:
-    """A connection to a ledger's file.
+    """A connection to a ledger's file; the context of the object closes it.
 
     Args:
         connection: the connection.
@@ -84,6 +84,12 @@ class Database:
         self.connection, self.path, self._on_close = connection, path, on_close
         self._replaced_files: list[str] = []  # in the current transaction
         self._folder = path.with_name(f"{path.stem}.arrays") if path is not None else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @classmethod
     def open(cls, path: Path | str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> "Database":

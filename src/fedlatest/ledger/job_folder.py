@@ -51,12 +51,9 @@ def leave_jobs(folder: Path, *, undo: bool = False) -> list[str]:
 
 def find_client(ledger: Path, client: str) -> str:
     """Return the id of a client, given its id or the name of its key; raise LedgerError if no client has it."""
-    database = Database.open_for_reading(ledger)
-    try:
+    with Database.open_for_reading(ledger) as database:
         found = database.rows("SELECT client FROM clients WHERE client = ? OR name = ?", client, client)
         known = database.rows("SELECT client FROM expelled WHERE client = ?", client)
-    finally:
-        database.close()
     if len(found) > 1:
         ids = ", ".join(identifier for (identifier,) in found)
         raise LedgerError(f"{client}: several clients have this name ({ids}); give the id")
@@ -73,13 +70,9 @@ def expel(ledger: Path, client: str, *, undo: bool = False) -> None:
         client: id of the client.
         undo: readmit the client.
     """
-    database = Database.open(ledger)
-    try:
-        with database.write():
-            statement = "DELETE FROM expelled WHERE client = ?" if undo else "INSERT OR IGNORE INTO expelled VALUES (?)"
-            database.execute(statement, client)
-    finally:
-        database.close()
+    with Database.open(ledger) as database, database.write():
+        statement = "DELETE FROM expelled WHERE client = ?" if undo else "INSERT OR IGNORE INTO expelled VALUES (?)"
+        database.execute(statement, client)
 
 
 def back_up(ledger: Path, copy: Path) -> None:
@@ -89,7 +82,6 @@ def back_up(ledger: Path, copy: Path) -> None:
     """
     if copy.exists():
         raise LedgerError(f"{copy}: already exists; choose another name")
-    source = Database.open_for_reading(ledger)
 
     def write(draft: Path) -> None:
         def copy_snapshot() -> None:
@@ -105,10 +97,8 @@ def back_up(ledger: Path, copy: Path) -> None:
         except sqlite3.Error as error:
             raise LedgerError(f"{ledger}: could not be copied to {copy} ({error})") from error
 
-    try:
+    with Database.open_for_reading(ledger) as source:
         write_atomically(copy, write, mode=0o600, error=LedgerError)
-    finally:
-        source.close()
 
 
 def restore(ledger: Path, copy: Path) -> None:
@@ -177,16 +167,11 @@ def _check_same_job(ledger: Path, copy: Path) -> None:
 def _job_of(ledger: Path) -> str | None:
     """Return the id of a ledger's job, or None if the file is empty or damaged."""
     try:
-        database = Database.open_for_reading(ledger)
-    except LedgerError:
-        return None
-    try:
-        [(job,)] = database.rows("SELECT id FROM job")
-        database.rows("SELECT round FROM state")
+        with Database.open_for_reading(ledger) as database:
+            [(job,)] = database.rows("SELECT id FROM job")
+            database.rows("SELECT round FROM state")
     except (LedgerError, ValueError):
         return None
-    finally:
-        database.close()
     return str(job)
 
 
@@ -196,13 +181,11 @@ def _num_releases(ledger: Path) -> int:
     recorded = max([len(merged), *(event.get("releases", 0) for event in merged)])
     if _job_of(ledger) is None:
         return recorded + 1 if merged else 0  # a round may have been committed but not written to the event log
-    database = Database.open_for_reading(ledger)
-    try:
-        [(releases,)] = database.rows("SELECT releases FROM state")
-    except LedgerError:
-        return recorded
-    finally:
-        database.close()
+    with Database.open_for_reading(ledger) as database:
+        try:
+            [(releases,)] = database.rows("SELECT releases FROM state")
+        except LedgerError:
+            return recorded
     return max(recorded, releases)
 
 

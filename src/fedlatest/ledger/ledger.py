@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy.typing as npt
 
@@ -76,7 +76,7 @@ class Verdict(NamedTuple):
 
 
 class Ledger:
-    """The ledger of a job. Create or open it with `Ledger.open`.
+    """The ledger of a job. Create or open it with `Ledger.open`; the context of the object closes it.
 
     Args:
         database: the ledger's file, which holds a job.
@@ -120,6 +120,12 @@ class Ledger:
         self._closing_times: deque[float] = deque(maxlen=ROUNDS_WITHOUT_CONTACT)
         self.secure = SecureRounds(self) if self.config.secure is not None else None
         self._reset_round()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @classmethod
     def open(

@@ -51,12 +51,9 @@ def write_delays(ledger: Path, path: Path) -> int:
     Raises:
         LedgerError: no upload with its times is recorded, or the file cannot be written.
     """
-    database = Database.open_for_reading(ledger)
-    try:
+    with Database.open_for_reading(ledger) as database:
         names = [client for (client,) in database.rows("SELECT client FROM clients ORDER BY number")]
         found = median_delays(read_tasks(database), len(names))
-    finally:
-        database.close()
     known = ~np.isnan(found.training)
     if not known.any():
         raise LedgerError(f"{ledger}: no upload with its times is recorded yet; earlier versions did not record them")

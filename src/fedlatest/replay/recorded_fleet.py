@@ -124,12 +124,8 @@ def read_recorded_fleet(ledger: Path) -> RecordedFleet:
     Raises:
         LedgerError: The file is not a ledger, or holds no round whose tasks are recorded.
     """
-    database = Database.open_for_reading(ledger)
-    try:
-        with database.read():
-            return _read(database, ledger)
-    finally:
-        database.close()
+    with Database.open_for_reading(ledger) as database, database.read():
+        return _read(database, ledger)
 
 
 def _read(database: Database, ledger: Path) -> RecordedFleet:
