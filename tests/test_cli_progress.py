@@ -1,13 +1,15 @@
-"""What the terminal shows: prose wrapped between words, and that a run is being compiled."""
+"""What the terminal shows, and which signals stop a run."""
 
 import io
+import os
+import signal
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress
 
 from fedlatest.cli import app as cli_app
-from fedlatest.cli.progress import RoundsPerSecond
+from fedlatest.cli.progress import GracefulStop, RoundsPerSecond
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -26,3 +28,14 @@ def test_the_bar_says_that_a_run_is_compiled() -> None:
         assert str(RoundsPerSecond().render(progress.tasks[0])) == "compiling"
         progress.update(task, compiling=False)
         assert str(RoundsPerSecond().render(progress.tasks[0])) == ""
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_stop_signal_that_is_ignored_remains_ignored(ignored: bool) -> None:
+    inherited = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    try:
+        with GracefulStop() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    assert stop.requested == (not ignored)

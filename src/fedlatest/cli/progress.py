@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
 
 class GracefulStop:
-    """Context in which the first SIGINT or SIGTERM sets `requested` and the second raises KeyboardInterrupt."""
+    """Context in which the first SIGINT or SIGTERM sets `requested` and the second raises KeyboardInterrupt.
+
+    A signal that is ignored remains ignored: a script that starts a command in the background ignores SIGINT.
+    """
 
     def __init__(self) -> None:
         self.requested = False
 
     def __enter__(self) -> "GracefulStop":
-        self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        handled = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(self, *error: object) -> None:
