@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,11 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.after_test import after_test
 from tests.data.idx_files import write_small_mnist
+
+# A script that starts the tests in the background ignores SIGINT; the processes that tests start must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("NPROC", "1")  # one thread; pytest itself uses a process per core
 
@@ -41,6 +46,12 @@ def separate_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the tests out of the user's cache folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLATEST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _close_after_test() -> Iterator[None]:
+    with after_test:
         yield
 
 

@@ -17,6 +17,7 @@ from fedlatest.flower.round_outcome import EventLog, RoundOutcome
 from fedlatest.ledger import ClientRow, ClientStore, FolderStorage
 from fedlatest.ledger.audit import Audit, audit
 from fedlatest.ledger.event_log import read_events
+from tests.after_test import after_test
 
 Weights = dict[str, npt.NDArray[Any]]
 Train = Callable[[Weights, ClientTask], ClientResult]
@@ -65,7 +66,7 @@ class SmallJob:
 
     def reopen(self) -> None:
         """Start a new server on the same job folder."""
-        self.ledger = self.strategy.open_ledger(to_record(INITIAL), clock=lambda: self.now)
+        self.ledger = after_test.enter_context(self.strategy.open_ledger(to_record(INITIAL), clock=lambda: self.now))
         self.messages = OutstandingMessages(self.grid, self.timeouts.message_ttl, 12, clock=lambda: self.now)
         self.loop = RoundLoop(
             self.messages,

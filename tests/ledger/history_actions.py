@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 from unittest import mock
 
@@ -23,13 +23,16 @@ Action = tuple[str, int, int]  # name and two numbers that select what it applie
 
 
 def run_history(history: "History", actions: Sequence[Action]) -> None:
-    """Run actions, check the invariants after each one, and check at the end that the job recovers."""
-    for name, which, how in actions:
-        history.time += 1.0
-        history.statistics[f"action: {name}"] += 1
-        getattr(history, f"do_{name}")(which, how)
-        history.check()
-    history.recover()
+    """Run actions, check the invariants after each one, check that the job recovers, and close its ledger."""
+    try:
+        for name, which, how in actions:
+            history.time += 1.0
+            history.statistics[f"action: {name}"] += 1
+            getattr(history, f"do_{name}")(which, how)
+            history.check()
+        history.recover()
+    finally:
+        history.connection.close()
 
 
 class History(HistoryState):
@@ -203,10 +206,9 @@ class History(HistoryState):
 
     def do_backup(self, *_: int) -> None:
         """Back up the ledger."""
-        with sqlite3.connect(":memory:") as copy:
+        with closing(sqlite3.connect(":memory:")) as copy:
             self.connection.backup(copy)
             content = copy.serialize()
-        copy.close()
         self.backups.append(
             Backup(content, dict(self.in_sum), dict(self.weights), set(self.used), self._participations())
         )

@@ -18,6 +18,7 @@ from fedlatest.ledger import (
     handle_instruction,
 )
 from fedlatest.ledger.database import Database
+from tests.after_test import after_test
 from tests.ledger.faults import FaultyStorage
 
 LAYOUT = Layout.of({"x": np.zeros(2, np.float32)})
@@ -25,13 +26,14 @@ ARRAYS = {"x": np.zeros(2, np.float32)}
 
 
 class Job:
-    """A ledger and the storage of its clients; `unit` is 1, so updates are small integers."""
+    """A ledger, closed after the test, and the storage of its clients; `unit` is 1, so updates are small integers."""
 
     def __init__(
         self, *clients: str, database: Database | None = None, limits: Limits | None = None, **settings: Any
     ) -> None:
         self.config, self.limits = JobConfig(settings.pop("algorithm", "fedlaavg"), unit=1.0, **settings), limits
         self.database = database or Database.open(":memory:")
+        after_test.callback(lambda: self.database.close())
         self.time = 0.0
         self.num_tokens = 0
         self.ledger = self.open()

@@ -201,6 +201,7 @@ def test_folder_that_cannot_be_written(ledger: Path, public_folder: Path) -> Non
         "from fedlatest.ledger.audit import audit\n"
         "from fedlatest.ledger.job_folder import back_up\n"
         "if os.getuid() == 0:\n"
+        "    Path.cwd().as_uri()  # imports a module, which the other user may not be allowed to read\n"
         "    os.setuid(65534)  # root may write everywhere\n"
         "print(audit(sys.argv[1]).round)\n"
         "back_up(Path(sys.argv[1]), Path(sys.argv[2]))\n"

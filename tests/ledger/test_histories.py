@@ -132,11 +132,7 @@ def test_every_difference_counts_exactly_once_on_a_real_file(tmp_path: Path) -> 
     def run(job: dict[str, Any], actions: list[Action]) -> None:
         nonlocal num
         num += 1
-        history = History(**job, path=tmp_path / f"{num}.db")
-        try:
-            run_history(history, actions)
-        finally:
-            history.connection.close()
+        run_history(History(**job, path=tmp_path / f"{num}.db"), actions)
 
     run()
 

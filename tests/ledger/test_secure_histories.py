@@ -78,8 +78,6 @@ def run_histories(seeds: range) -> Counter[str]:
         except BaseException as error:
             error.add_note(f"seed {seed}: {actions}")
             raise
-        finally:
-            history.connection.close()
         statistics.update(history.statistics)
         statistics["histories"] += 1
         statistics["actions"] += len(actions)

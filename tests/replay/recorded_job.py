@@ -18,6 +18,7 @@ from fedlatest.flower.outstanding_messages import OutstandingMessages
 from fedlatest.flower.round_loop import RoundLoop
 from fedlatest.flower.round_outcome import EventLog
 from fedlatest.ledger.job_folder import LEDGER
+from tests.after_test import after_test
 from tests.flower.small_job import Weights
 from tests.ledger.faults import CrashError
 
@@ -78,7 +79,7 @@ class RecordedJob:
 
     def open(self) -> None:
         """Start a server, after the one that is running."""
-        self.ledger = self.strategy.open_ledger(to_record(MODEL), clock=lambda: self.now)
+        self.ledger = after_test.enter_context(self.strategy.open_ledger(to_record(MODEL), clock=lambda: self.now))
         messages = OutstandingMessages(self.grid, self.timeouts.message_ttl, 12, clock=lambda: self.now)
         self.loop = RoundLoop(
             messages, self.ledger, self.strategy.algorithm, EventLog(self.folder / "events.jsonl"),
