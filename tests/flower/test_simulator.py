@@ -24,6 +24,7 @@ from fedlatest.models import softmax_cross_entropy
 from fedlatest.simulation.device_data import put_on_device
 from fedlatest.simulation.local_training import batch_rows, train_locally
 from fedlatest.simulation.rounds import initial_key
+from tests.after_test import after_test
 
 CLIENTS, ROUNDS, STEPS, BATCH, RATE, SEED, COHORT = 6, 16, 3, 4, 0.05, 3, 2
 HERE = (np.arange(ROUNDS)[:, None] // 3 + np.arange(CLIENTS)) % 2 == 0  # two groups take turns,
@@ -146,7 +147,7 @@ def _deploy(
         )
         grid.add(app, {"state-dir": str(folder / f"{client}"), "name": f"client{client}"})
     strategy = FedLaAvg(job=folder / "job", cohort_size=COHORT, algorithm=algorithm, memory=memory, seed=SEED)
-    ledger = strategy.open_ledger(to_record(first))
+    ledger = after_test.enter_context(strategy.open_ledger(to_record(first)))
     board = OutstandingMessages(grid, 10.0, 1)
     pace = Timeouts(deadline=0.05, poll=0.001)
     loop = RoundLoop(board, ledger, algorithm, EventLog(folder / "job/events.jsonl"), cohort_size=COHORT, timeouts=pace)

@@ -51,7 +51,6 @@ def test_flipped_bit_in_a_page_with_an_array_is_detected(tmp_path: Path) -> None
     job.database = Database.open(path)
     with pytest.raises(LedgerError, match=r"ledger.sqlite: is damaged \(the array 'total' of 'sum' has another check"):
         job.open()
-    job.database.close()
 
 
 def test_truncated_and_missing_files_give_one_line(job: Job) -> None:
@@ -104,7 +103,6 @@ def test_ledger_of_another_schema_is_named(tmp_path: Path) -> None:
         job.database.execute("UPDATE job SET schema = 1")
     with pytest.raises(LedgerError, match="the ledger has schema 1, this version of fedlatest reads schema 2"):
         audit(tmp_path / "ledger.sqlite")
-    job.database.close()
 
 
 def test_interrupted_transaction_leaves_the_clients_as_they_were() -> None:

@@ -99,7 +99,6 @@ def test_full_disk_during_a_backup_leaves_nothing(tmp_path: Path, small_disk: Pa
         back_up(tmp_path / "ledger.sqlite", small_disk / "copy")
     assert "full" in _one_line(error)
     assert list(small_disk.iterdir()) == []
-    job.database.close()
 
 
 def test_full_disk_at_a_client(small_disk: Path) -> None:

@@ -103,7 +103,6 @@ def test_ledger_without_tasks_is_read_and_continued(old_ledger: Path) -> None:
     close(job, Task(1, "a", 2.0, 3.0, 0.5, "accepted"))
     assert named(read_tasks(job.database)) == [(1, 0, 2.0, 3.0, 0.5, "accepted")]
     assert [round.round for round in read_task_rounds(job.database)] == [1]
-    job.ledger.close()
 
 
 def test_tasks_belong_to_the_transaction_of_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,4 +165,3 @@ def test_damaged_ledger_is_reported(old_ledger: Path) -> None:
     job.database.execute("CREATE TABLE tasks (round INTEGER)")
     with pytest.raises(LedgerError, match="no such column"):
         read_tasks(job.database)
-    job.ledger.close()

@@ -206,7 +206,6 @@ def test_expelled_client_is_removed_and_may_be_readmitted(memory: str, tmp_path:
     assert job.exchange_hello("b").outcome == "joined"
     assert job.round({"a": [5, 6], "b": [50, 60]}) == ["accepted", "accepted"]
     assert job.total == [55, 66]
-    job.database.close()
 
 
 def test_client_to_expel_is_found_by_its_id_or_its_name(tmp_path: Path) -> None:
@@ -219,4 +218,3 @@ def test_client_to_expel_is_found_by_its_id_or_its_name(tmp_path: Path) -> None:
         find_client(path, "attic")
     with pytest.raises(LedgerError, match="garage: no client of the job has this id or name"):
         find_client(path, "garage")
-    job.database.close()

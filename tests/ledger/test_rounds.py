@@ -186,4 +186,3 @@ def test_files_of_an_open_transaction_survive_another_process(tmp_path: Path, mo
     assert not (job.database.files_folder / uncommitted).exists()
     assert job.total == [13, 24]
     other.close()
-    job.database.close()

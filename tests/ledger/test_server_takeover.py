@@ -9,6 +9,7 @@ import pytest
 from fedlatest.errors import LedgerError
 from fedlatest.ledger import JobConfig, Layout, Ledger
 from fedlatest.ledger.database import Database
+from tests.after_test import after_test
 from tests.ledger.job import ARRAYS, LAYOUT, Job
 
 OTHER = Layout.of({"y": np.zeros(2, np.float32)})
@@ -46,8 +47,8 @@ def test_server_continues_from_a_round_closed_while_it_starts(tmp_path: Path) ->
         return "abc"
 
     options: Any = {"config": job.config, "layout": LAYOUT, "arrays": lambda: ARRAYS, "token": token}
-    second = Ledger.open(tmp_path / "ledger.db", **options)
-    assert (second.round, second.total.tolist()) == (1, [1, 2])
+    with Ledger.open(tmp_path / "ledger.db", **options) as second:
+        assert (second.round, second.total.tolist()) == (1, [1, 2])
 
 
 @pytest.mark.parametrize("wrong", [{"config": JobConfig("other")}, {"layout": OTHER}])
@@ -66,9 +67,10 @@ def test_two_servers_create_the_job_at_once(tmp_path: Path) -> None:
 
     def arrays() -> dict[str, Any]:
         if not first:
-            first.append(Ledger.open(tmp_path / "ledger.db", arrays=lambda: ARRAYS, **options))
+            ledger = Ledger.open(tmp_path / "ledger.db", arrays=lambda: ARRAYS, **options)
+            first.append(after_test.enter_context(ledger))
         return ARRAYS
 
     first: list[Ledger] = []
-    second = Ledger.open(tmp_path / "ledger.db", arrays=arrays, **options)
-    assert second.job == first[0].job
+    with Ledger.open(tmp_path / "ledger.db", arrays=arrays, **options) as second:
+        assert second.job == first[0].job

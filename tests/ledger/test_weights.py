@@ -52,4 +52,3 @@ def test_audit_reports_a_wrong_weight(tmp_path: Path) -> None:
         job.database.execute("UPDATE clients SET weight = 1000 WHERE client = 'a'")
     found = audit(tmp_path / "ledger.sqlite", stores)
     assert (found.wrong_weight, found.max_difference, found.damaged, found.holds) == (["a"], 0, [], False)
-    job.database.close()
