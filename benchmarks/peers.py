@@ -1,10 +1,14 @@
-"""Workload M in other simulators, each in an environment of its own: `python -m benchmarks.peers`.
+"""Workload M in other simulators, compared with ours: `python -m benchmarks.peers`.
 
     python -m benchmarks.peers                    all peers
     python -m benchmarks.peers --only "PyTorch loop"
 
-The environments are made on first use under the folder `peers` of the cache folder (FEDLATEST_CACHE) and kept. A peer
-that cannot be installed or run is listed with the reason. The programs are in benchmarks/peer_programs.
+Ours runs before and after each peer, on all cores (the case "M, CPU, all threads" of benchmarks.rounds). The ratio of a
+peer is its median divided by the median of ours in these two turns, so both see the same machine.
+
+Every peer runs in an environment of its own, made on first use under the folder `peers` of the cache folder
+(FEDLATEST_CACHE) and kept. A peer that cannot be installed or run is listed with the reason. The programs are in
+benchmarks/peer_programs.
 """
 
 import argparse
@@ -17,11 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import rounds
 from benchmarks.machine import describe_machine
 from fedlatest.paths import cache_folder
 
 PROGRAMS = Path(__file__).parent / "peer_programs"
 INSTALL_SECONDS, RUN_SECONDS = 600, 300
+OURS, BLOCKS = "M, CPU, all threads", 4  # a case of benchmarks.rounds, and its blocks in a turn
 
 
 class Peer(NamedTuple):
@@ -53,15 +59,32 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="rounds to time (default: depends on the peer)")
     options = parser.parse_args()
     print(describe_machine(), "\n")
-    print("| peer | what | ms a round (median) | best | rounds |\n|---|---|---|---|---|")
-    for name, peer in PEERS.items():
-        if options.only in (None, name):
-            try:
-                times = measure(name, peer, options.rounds or peer.rounds)
-                cells = f"{np.median(times):.0f} | {min(times):.0f} | {len(times)}"
-            except PeerError as error:
-                cells = f"not measured: {error} | | "
-            print(f"| {name} | {peer.what} | {cells} |", flush=True)
+    print("| program | what | ms a round (median) | best | rounds | times as long as ours |\n|---|---|---|---|---|---|")
+    with rounds.rounds_in_a_process(OURS, rounds.CASES[OURS]) as process:
+        process.receive()
+        ours = _blocks(process)
+        for name, peer in PEERS.items():
+            if options.only in (None, name):
+                before = ours[-BLOCKS:]
+                try:
+                    times = measure(name, peer, options.rounds or peer.rounds)
+                    ours += _blocks(process)
+                    ratio = np.median(times) / np.median([*before, *ours[-BLOCKS:]])
+                    cells = [peer.what, *_cells(times, digits=0), f"{ratio:.0f}"]
+                except PeerError as error:
+                    cells = [f"not measured: {error}", "", "", "", ""]
+                print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    what = "FedLaAvg, one compiled program; blocks of 50 rounds"
+    print(f"| fedlatest | {' | '.join([what, *_cells(ours, digits=1), '1'])} |")
+
+
+def _blocks(process: rounds.Rounds) -> list[float]:
+    """Return the milliseconds of a round of ours in each of `BLOCKS` blocks."""
+    return [process.run_block()["milliseconds"] for _ in range(BLOCKS)]
+
+
+def _cells(times: list[float], *, digits: int) -> list[str]:
+    return [f"{np.median(times):.{digits}f}", f"{min(times):.{digits}f}", str(len(times))]
 
 
 def measure(name: str, peer: Peer, rounds: int) -> list[float]:

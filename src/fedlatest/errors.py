@@ -34,7 +34,19 @@ class ProcessError(FedlatestError, RuntimeError):
 
 
 class MissingExtraError(FedlatestError, ImportError):
-    """An optional dependency is not installed; the message names the extra to install."""
+    """An optional dependency is not installed; the message says how to install the extra.
+
+    Args:
+        what: What needs it, at the start of a sentence.
+        extra: A name of `[project.optional-dependencies]` in pyproject.toml.
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(what, extra)
+
+    def __str__(self) -> str:
+        what, extra = self.args
+        return f"{what} needs packages that are not installed; in your copy of fedlatest, run: pip install '.[{extra}]'"
 
 
 class ProtocolError(FedlatestError):

@@ -92,7 +92,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(builtins, "__import__", without_pyarrow)
     path = tmp_path / "trace.parquet"
     path.touch()
-    message = re.escape(f"{path}: Parquet needs an extra; install it with pip install 'fedlatest[parquet]'")
+    message = re.escape(f"{path} is Parquet, not CSV, and needs packages that") + r".* pip install '\.\[parquet\]'"
     with pytest.raises(MissingExtraError, match=message):
         read_trace(path)
     with pytest.raises(MissingExtraError, match=message):

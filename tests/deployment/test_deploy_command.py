@@ -68,7 +68,7 @@ def test_without_flower_the_message_names_the_extra(tmp_path: Path, monkeypatch:
     for arguments in (["deploy", "local", "--app", str(APP)], ["deploy", "keys", "k"]):
         done = fedlatest_here(*arguments, cwd=tmp_path)
         assert done.returncode == 1
-        assert "pip install 'fedlatest[flower]'" in done.stderr
+        assert "pip install '.[flower]'" in done.stderr
 
 
 def test_help_does_not_import_flower() -> None:

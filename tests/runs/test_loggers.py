@@ -102,7 +102,7 @@ def test_values() -> None:
 )
 def test_missing_packages(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'fedlatest\[{name}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install '\.\[{name}\]'"):
         make_logger(name)
 
 

@@ -275,7 +275,7 @@ def test_truncated_labels_file(whole: Result, tmp_path: Path, left: str) -> None
 def test_force_checks_before_it_deletes(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorBoard is missing, or the configuration cannot be stored: the finished run is kept."""
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'fedlatest\[tensorboard\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[tensorboard\]'"):
         run_small(finished, force=True, tensorboard=True)
     with pytest.raises(ConfigError, match="only numbers, texts"):
         run_small(finished, force=True, config={"where": finished})

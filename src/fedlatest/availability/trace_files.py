@@ -243,9 +243,7 @@ def _pyarrow(path: Path) -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise MissingExtraError(
-            f"{path}: Parquet needs an extra; install it with pip install 'fedlatest[parquet]', or use CSV"
-        ) from None
+        raise MissingExtraError(f"{path} is Parquet, not CSV, and", "parquet") from None
     return pyarrow.parquet
 
 

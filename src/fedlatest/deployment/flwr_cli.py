@@ -24,7 +24,7 @@ _COMMAND_TIMEOUT = 60.0
 def require_flower() -> None:
     """Raise MissingExtraError if Flower is not installed."""
     if importlib.util.find_spec("flwr") is None:
-        raise MissingExtraError("deploy: needs Flower; install it with pip install 'fedlatest[flower]'")
+        raise MissingExtraError("deploy", "flower")
 
 
 def program(name: str) -> str:

@@ -1,8 +1,8 @@
 """Running batches on a Dask cluster; `cluster_worker` has the functions that the workers call.
 
-Dask (`pip install 'fedlatest[cluster]'`) distributes the batches and repeats them when a worker dies. The messages are
-plain data: the name of a recipe, values, seeds and paths. A worker loads the data itself and writes the run folders,
-which must be on a file system that it shares with this process; a repeated batch continues from its checkpoints.
+Dask (the extra `cluster`) distributes the batches and repeats them when a worker dies. The messages are plain data: the
+name of a recipe, values, seeds and paths. A worker loads the data itself and writes the run folders, which must be on a
+file system that it shares with this process; a repeated batch continues from its checkpoints.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ try:
     from distributed.comm.addressing import parse_address
     from distributed.comm.registry import get_backend
 except ModuleNotFoundError:
-    raise MissingExtraError("--cluster: needs Dask; install it with pip install 'fedlatest[cluster]'") from None
+    raise MissingExtraError("--cluster", "cluster") from None
 
 from fedlatest.experiments.cluster_worker import ENDED, RUNNING, describe_worker, run_on_worker
 from fedlatest.experiments.parallel_runs import Batch, BatchCallback, BatchProgress

@@ -12,7 +12,7 @@ from fedlatest.errors import DeclinedError, MissingExtraError
 try:
     import flwr  # noqa: F401
 except ImportError:
-    raise MissingExtraError("the deployment needs an extra: pip install 'fedlatest[flower]'") from None
+    raise MissingExtraError("the deployment", "flower") from None
 
 from fedlatest.flower.client import ClientResult, ClientTask, client_app, latest_mod
 from fedlatest.flower.eligibility import all_of, by_command, by_hours

@@ -152,6 +152,4 @@ def _extra(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingExtraError(
-            f"a plan for differential privacy needs {name}; run: pip install 'fedlatest[privacy]'"
-        ) from error
+        raise MissingExtraError("a plan for differential privacy", "privacy") from error

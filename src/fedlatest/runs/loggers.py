@@ -60,7 +60,7 @@ def make_logger(choice: LoggerChoice) -> RunLogger:
         return WandbLogger()
     except ImportError as error:
         title = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "Weights & Biases"}[choice]
-        raise MissingExtraError(f"{title} logging needs an extra: pip install 'fedlatest[{choice}]'") from error
+        raise MissingExtraError(f"{title} logging", choice) from error
 
 
 class LoggerGroup:

@@ -63,9 +63,7 @@ class Metrics(NamedTuple):
         try:
             import pandas
         except ImportError:
-            raise MissingExtraError(
-                "to_pandas needs pandas: pip install 'fedlatest[pandas]', or pip install pandas"
-            ) from None
+            raise MissingExtraError("to_pandas", "pandas") from None
         return pandas.DataFrame(list(self.rows), columns=list(COLUMNS))
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
