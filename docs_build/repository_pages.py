@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     del config, files
     if COMMANDS_MARK in markdown:
         markdown = markdown.replace(COMMANDS_MARK, "\n".join(command_help()))
-    parts = FENCE.split(markdown)
+    parts = FENCE.split(markdown.replace("```python\n>>>", "```pycon\n>>>"))  # Pygments then knows the prompts
     return "".join(part if FENCE.match(part) else with_site_links(part, page.file.src_uri) for part in parts)
 
 

@@ -1,6 +1,8 @@
 """The documentation: every public name is in the reference, every page is in the navigation, links have targets."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,24 @@ def test_the_version_is_in_the_reference() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]))
     assert {page.removeprefix("docs/") for page in PAGES} - listed == set()
+
+
+def test_the_program_of_the_home_page_prints_the_accuracy() -> None:
+    [program] = re.findall(r"^```python\n(.*?)^```", (DOCS / "index.md").read_text(encoding="utf-8"), re.M | re.S)
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert float(printed) == pytest.approx(0.96, abs=0.005)
+
+
+def test_the_table_of_algorithms_links_each_name_to_its_reference_and_paper() -> None:
+    """A row names the authors and the year as `Algorithm.paper` does; the site build checks the links' targets."""
+    text = (DOCS / "algorithms.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[`(\w+)\(\)`\]\(reference/algorithms\.md#([\w.]+)\) \| ([^|]*) \|", text, re.MULTILINE)
+    assert {name for name, _, _ in rows} == set(ALGORITHMS)
+    for name, anchor, paper in rows:
+        factory = ALGORITHMS[name]
+        assert anchor == f"{factory.__module__}.{name}"
+        authors = re.sub(r"\[(.*)\]\(https://.*\)", r"\1", paper)
+        assert authors == factory().paper.partition(",")[0].removeprefix("the baseline of ")
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import matplotlib as mpl
+import matplotlib.image
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
 from fedlatest.errors import RunFolderError
+from fedlatest.report.figure_annotations import label_line_ends, shade_second_group
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.run_labels import label_runs
 from fedlatest.report.run_records import RunRecord
@@ -37,6 +41,7 @@ STYLES: dict[str, Style] = {
     "flexible": ("#882255", (0, (2, 1, 5, 1))),
     "sequential": ("#000000", (0, (1.2, 1.4))),
 }
+WIDTHS = {"fedlaavg": (1.8, 3.0), "fedprox": (2.8, 1.9)}  # and layer; FedProx is behind FedAvg, which it often follows
 OTHER_STYLES: list[Style] = [  # of all other algorithms: Tol's muted colours and a grey
     (colour, dashes)
     for dashes in ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)))
@@ -47,7 +52,7 @@ ONE_STEP: Style = ("#56B4E9", (0, (4, 1.5)))  # FedLaAvg with one local step: a 
 SHADES: tuple[Style, ...] = (("#7FC8F8", "-"), ("#0072B2", (0, (4, 1.5))), ("#003B5C", (0, (1.2, 1.2))))
 VARIANT_DASHES: tuple[Dashes, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 3)))
 VARIANT_SHADES = (0.0, -0.45, 0.4, -0.25, 0.2, -0.6, 0.55)  # share of black (negative) or white in the colour
-MOST_INSIDE, LONGEST_INSIDE = 6, 36  # lines and characters of a legend that fits into a panel
+MOST_DIRECT, LONGEST_DIRECT = 6, 24  # lines and characters of labels that fit beside a panel
 METRICS = {"train_loss": "training loss", "test_accuracy": "test accuracy"}
 Axis = Literal["rounds", "time"]
 AXES: dict[Axis, str] = {"rounds": "round", "time": "virtual time, seconds"}
@@ -97,18 +102,19 @@ def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = ""
         `path`.
     """
     longest = max(len(line.label) for line in lines)
-    is_inside, columns = len(lines) <= MOST_INSIDE and longest <= LONGEST_INSIDE, max(1, 120 // (longest + 8))
-    with canvas(9, 3.4 if is_inside else 3.4 + 0.2 * math.ceil(len(lines) / columns)) as figure:
+    is_direct, columns = len(lines) <= MOST_DIRECT and longest <= LONGEST_DIRECT, max(1, 120 // (longest + 8))
+    with canvas(8, 3.2 if is_direct else 3.4 + 0.2 * math.ceil(len(lines) / columns)) as figure:
         axes, styles = figure.subplots(1, 2), algorithm_styles(line.run.algorithm for line in lines)
         for each, metric in zip(axes, METRICS, strict=True):
             draw_metric(each, lines, metric, styles, over)
-        if is_inside:
-            axes[1].legend(frameon=False, loc="lower right")
-        else:
-            entries = axes[1].get_legend_handles_labels()
-            figure.legend(*entries, frameon=False, loc="outside lower center", ncols=min(columns, len(lines)))
-        if over == "rounds" and any(line.published for line in lines):
-            axes[0].legend(*_published_entry(), frameon=False, loc="upper right")
+        entries = [] if is_direct else axes[1].get_legend_handles_labels()[0]
+        if is_direct:
+            label_line_ends(axes[1])
+        if over == "rounds":
+            entries += shade_second_group(axes, [line.run for line in lines])
+            entries += [_published_entry()] if any(line.published for line in lines) else []
+        if entries:
+            figure.legend(handles=entries, frameon=False, loc="outside lower center", ncols=min(columns, len(entries)))
         if title:
             figure.suptitle(title)
         return save(figure, path)
@@ -136,11 +142,11 @@ def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *
             axes.set_title(name)
         for axes in (cells[0], *cells[len(panels) + 1 :]):
             axes.set_axis_off()
-        shown = [axes.get_legend_handles_labels() for axes in cells[1 : len(panels) + 1]]
+        entries = [handle for axes in cells[1 : len(panels) + 1] for handle in axes.get_legend_handles_labels()[0]]
         if any(line.published for lines in panels.values() for line in lines):
-            shown.append(_published_entry())
-        entries = {label: handle for handles, labels in shown for handle, label in zip(handles, labels, strict=True)}
-        cells[0].legend(entries.values(), entries.keys(), loc="center", frameon=False, title=title)
+            entries.append(_published_entry())
+        by_label = {handle.get_label(): handle for handle in entries}
+        cells[0].legend(handles=by_label.values(), loc="center", frameon=False, title=title)
         return save(figure, path)
 
 
@@ -162,13 +168,36 @@ def canvas(width: float, height: float) -> Iterator[Figure]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG or PDF, depending on the ending of the file name; return `path`."""
+    """Write a figure as PNG or PDF, depending on the ending of the file name; return `path`.
+
+    A name that ends with "-dark.png" selects the colours for a dark page, on a transparent background.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+        if path.name.endswith("-dark.png"):
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=150, transparent=True)
+            content.seek(0)
+            mpl.image.imsave(path, for_dark_page(mpl.image.imread(content)))
+        else:
+            figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path}: the figure could not be written ({error})") from error
     return path
+
+
+def for_dark_page(image: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return an image, [rows, columns, RGBA] in 0 .. 1, with inverted brightness and the same hues.
+
+    The site does the same with `filter: invert(1) hue-rotate(180deg)`.
+
+    >>> for_dark_page(np.float32([[[0, 0, 0, 1], [1, 1, 1, 0]]])).round(2).tolist()
+    [[[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]]
+    """
+    brightness = image[..., :3] @ np.float32([0.213, 0.715, 0.072])
+    inverted = image.copy()
+    inverted[..., :3] = np.clip(image[..., :3] + 1 - 2 * brightness[..., None], 0, 1)
+    return inverted
 
 
 def image_source(figure: Figure) -> str:
@@ -239,9 +268,10 @@ def draw_metric(
         colour, dashes = SHADES[number] if is_sweep else variant(style, used[style])
         used[style] += 1
         _draw_line(axes, line, metric, colour, dashes, over)
-    axes.set(xlabel=AXES[over], ylabel=METRICS[metric])
+    axes.set(xlabel=AXES[over], ylabel=METRICS[metric], xmargin=0.01)
     if metric == "train_loss":
         axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5, 7)))  # labels of all nine would overlap
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.tick_params(axis="y", which="minor", labelsize=7)
@@ -251,15 +281,12 @@ def draw_metric(
 def _draw_line(axes: Axes, line: Line, metric: str, colour: str, dashes: Dashes, over: Axis) -> None:
     values, rounds = line.run.metrics.column(metric), line.run.metrics.rounds
     at = rounds if over == "rounds" else line.run.metrics.column("time").mean(axis=0)
-    emphasised = line.run.algorithm == "fedlaavg"
     if line.published is not None and over == "rounds":
         shown = line.published.rounds <= rounds[-1]
         published = getattr(line.published, metric)[shown]
         axes.plot(line.published.rounds[shown], published, color=colour, alpha=0.35, linewidth=2.6, zorder=1)
-    axes.plot(
-        at, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label,
-        linewidth=1.6 if emphasised else 1.0, zorder=3 if emphasised else 2,
-    )  # fmt: skip
+    width, level = WIDTHS.get(line.run.algorithm, (1.2, 2.0))
+    axes.plot(at, values.mean(axis=0), color=colour, linestyle=dashes, label=line.label, linewidth=width, zorder=level)
     if len(values) > 1:
         axes.fill_between(at, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, linewidth=0)
 
@@ -281,5 +308,5 @@ def _set_limits(axes: Axes, lines: Sequence[Line], metric: str) -> None:
         axes.set_ylim(max(0.0, low - 0.05 * (high - low)), min(1.0, high + 0.08 * (high - low)))
 
 
-def _published_entry() -> tuple[list[Line2D], list[str]]:
-    return [Line2D([], [], color="#555555", alpha=0.35, linewidth=2.6)], ["published"]
+def _published_entry() -> Line2D:
+    return Line2D([], [], color="#555555", alpha=0.35, linewidth=2.6, label="published")
