@@ -173,6 +173,11 @@ class Leaderboard:
         return self.boards[0].entries[0].accuracy.size
 
     @property
+    def has_tests(self) -> bool:
+        """Whether there are enough seeds for tests of significance."""
+        return self.num_seeds >= FEWEST_SEEDS
+
+    @property
     def by_rank(self) -> list[str]:
         """The methods, that with the best mean rank first."""
         return [self.methods[i] for i in np.argsort(self.ranking.mean, kind="stable")]

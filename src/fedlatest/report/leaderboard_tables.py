@@ -84,7 +84,7 @@ def as_markdown(board: Leaderboard) -> str:
     A comment before each table says what columns named after cases show; the documentation's hook reads it.
     """
     lines = [f"## {_summary_title(board)}", "", _ranks_sentence(board), ""]
-    for warning in _warnings(board):
+    for warning in warnings(board):
         lines += [f"> **Warning:** {warning}", ""]
     measure, summary = _summary(board)
     lines += _markdown_table(summary, measure)
@@ -106,7 +106,7 @@ def as_html(board: Leaderboard, diagram: str, curves: Mapping[str, str] = Mappin
         curves: by case, the figure of accuracy over time and bytes as the source of an image.
     """
     parts = ['<section id="leaderboard"><h2>Leaderboard</h2>', f"<p>{escape(_ranks_sentence(board))}</p>"]
-    parts += [f'<p class="warning" role="note"><b>Warning:</b> {_code(text)}</p>' for text in _warnings(board)]
+    parts += [f'<p class="warning" role="note"><b>Warning:</b> {_code(text)}</p>' for text in warnings(board)]
     if diagram:
         alternative = "Mean ranks of the methods; bars connect methods that do not differ significantly"
         parts.append(_figure(diagram, alternative))
@@ -137,7 +137,7 @@ def _figure(source: str, alternative: str, style: str = "") -> str:
 def _explanations(board: Leaderboard) -> dict[str, str]:
     """Return the meaning of bold cells and of columns, by name."""
     found = IN_TIME_EXPLANATIONS if board.in_time else EXPLANATIONS
-    return {name: text for name, text in found.items() if name != "bold" or board.num_seeds >= FEWEST_SEEDS}
+    return {name: text for name, text in found.items() if name != "bold" or board.has_tests}
 
 
 def _summary_title(board: Leaderboard) -> str:
@@ -229,7 +229,7 @@ def _ranks_sentence(board: Leaderboard) -> str:
     return text
 
 
-def _warnings(board: Leaderboard) -> list[str]:
+def warnings(board: Leaderboard) -> list[str]:
     """Return what a reader must know before trusting the order of the methods, and what to do about it."""
     found = []
     edges, searches = sum(trial.best and trial.at_edge for trial in board.trials), len(board.methods) * len(board.cases)
@@ -239,7 +239,7 @@ def _warnings(board: Leaderboard) -> list[str]:
             "better one may lie beyond and the order of the methods may change. Compare again with more `--trials`; "
             'the table of the search marks these steps as "at the edge".'
         )
-    if board.num_seeds < FEWEST_SEEDS:
+    if not board.has_tests:
         found.append(
             f"No method is marked as not significantly different from the best: the test over seeds needs at least "
             f"{FEWEST_SEEDS} seeds, and each method ran on {board.num_seeds}. Compare again with more `--seeds`."
