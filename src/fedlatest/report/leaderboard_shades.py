@@ -10,10 +10,11 @@ LOWER_IS_BETTER = {"swing"}
 SOONER_IS_BETTER = {"hours to target", "mean hours", "first reached", "rounds to target"}
 EXPLANATION = (
     "The stronger the colour of a cell, the nearer its number is to the best of its column: accuracies and swings "
-    "that differ from it by at most {}, {}, {} and {}, and times of at most {}, {}, {} and {} times the shortest."
+    "that differ from it by at most {}, {}, {} and {}, and times and rounds of at most {}, {}, {} and {} times the "
+    "shortest."
 ).format(*DISTANCES, *RATIOS)
 
-NUMBER = re.compile(r"\W*(?:<strong>)?(?P<number>\d[\d,]*(?:\.\d+)?)")
+NUMBER = re.compile(r"\W*(?P<number>\d[\d,]*(?:\.\d+)?)")
 
 
 def shades(measures: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[int | None]]:
@@ -21,7 +22,7 @@ def shades(measures: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[
 
     Args:
         measures: What each column shows; only accuracies, swings and times to a target are shaded.
-        rows: The cells as text, which may be bold in Markdown or HTML. Their first number counts; a cell without a
+        rows: The cells as text, which may be bold in Markdown. Their first number counts; a cell without a
             number, such as "diverged" and "never", has no shade.
 
     >>> shades(["test accuracy", "hours to target", "MB up"], [["**0.92 ± 0.01**", "2.0", "9"], ["0.91", "never", "9"]])
