@@ -36,6 +36,8 @@ def test_an_arena_end_to_end(finished: tuple[Path, Done]) -> None:
     folder, done = finished
     assert done.returncode == 0, done.stderr
     assert "20 of 20 runs were executed now" in done.stdout
+    assert "the test over seeds needs at least 3 seeds" in " ".join(done.stdout.split())
+    assert "not significantly different from it" not in " ".join(done.stdout.split())
     root = folder / "a"
     assert sorted(path.name for path in (root / "final").iterdir()) == sorted(PAIRS)
     assert len(list((root / "search").iterdir())) == 16

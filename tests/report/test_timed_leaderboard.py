@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedlatest.report.figures import canvas
 from fedlatest.report.leaderboard import Leaderboard, write_arena
-from fedlatest.report.leaderboard_tables import as_markdown, write_leaderboard
+from fedlatest.report.leaderboard_tables import as_html, as_markdown, write_leaderboard
 from fedlatest.report.tables import DASH
-from fedlatest.report.time_figures import curve_sources, draw_time_and_bytes
+from fedlatest.report.time_figures import curve_sources, draw_case, draw_time_and_bytes
 from fedlatest.runs import Row
 from tests.report.recorded_runs import cohorts, write_run
 
@@ -164,8 +165,8 @@ def test_a_difference_below_the_time_between_evaluations_is_a_tie(tmp_path: Path
 
 def test_tables(board: Leaderboard, tmp_path: Path) -> None:
     text = as_markdown(board)
-    assert "| FAST | **0.50** | 0.58 | 0.50 | 20 | 0.9000 ± 0.0000 | 0.0000 |" in text
-    assert f"| NEVER | never | 2.00 | never | {DASH} | 0.1000" in text
+    assert "| FAST | **0.50** | 0.58 | 0.50 | 20 | 0.900 ± 0.000 | 0.000 |" in text
+    assert f"| NEVER | never | 2.00 | never | {DASH} | 0.100" in text
     assert "| BAD | diverged |" in text
     assert "`a=1`; target accuracy 0.80, within 2 hours" in text
     _, table, _ = write_leaderboard(board, tmp_path)
@@ -177,6 +178,49 @@ def test_tables(board: Leaderboard, tmp_path: Path) -> None:
         "2",
         "0.333333333",
     )
+
+
+def test_small_intervals_are_rounded_up(tmp_path: Path) -> None:
+    """Accuracies of 0.9, 0.9 and 0.9003: the standard error is 0.0001, and the interval 4.303 times that."""
+    write_method(tmp_path, "one", [rising(2), rising(2), rising(2, 0.9003)])
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"one": ""}, "search": []})
+    assert "| 0.900 ± 0.001 |" in as_markdown(Leaderboard(tmp_path))
+
+
+def test_two_seeds_are_too_few_for_a_test(tmp_path: Path) -> None:
+    """One of the methods is better in both seeds, but no method is marked, and the tables say why."""
+    write_method(tmp_path, "good", [rising(2), rising(2)])
+    write_method(tmp_path, "bad", [rising(6), rising(6)])
+    write_arena(tmp_path, {"cases": {"case": ""}, "methods": {"good": "", "bad": ""}, "search": [], "target": 0.8})
+    board = Leaderboard(tmp_path)
+    assert [entry.ties_best for entry in board.boards[0].entries] == [False, False]
+    for text in (as_markdown(board), as_html(board, "")):
+        assert "needs at least 3 seeds, and each method ran on 2" in text
+        assert "paired t-test" not in text
+        assert "**0.50**" not in text
+        assert "<strong>" not in text
+
+
+def test_searches_at_the_edge_are_a_warning(board: Leaderboard, tmp_path: Path) -> None:
+    write_method(tmp_path, "one", [rising(2)] * 3)
+    trial = {"case": "case", "method": "one", "learning_rate": 0.1, "server_step": 1.0, "score": 0.5, "best": True}
+    about = {"cases": {"case": ""}, "methods": {"one": ""}}
+    write_arena(tmp_path, {**about, "search": [{**trial, "at_edge": True}]})
+    edge = Leaderboard(tmp_path)
+    assert "> **Warning:** In 1 of 1 searches the best step is the smallest or largest" in as_markdown(edge)
+    assert '<p class="warning" role="note"><b>Warning:</b> In 1 of 1' in as_html(edge, "")
+    assert "<code>--trials</code>" in as_html(edge, "")
+    assert "Warning" not in as_markdown(board)
+
+
+def test_cells_of_the_page_are_shaded_by_their_distance_to_the_best(board: Leaderboard) -> None:
+    """Hours to the target of at most 1.1 and 4 times 0.50, but not "never"; what the columns show is in Markdown."""
+    page = as_html(board, "")
+    assert '<th scope="row">FAST</th><td class="number">1.5</td><td class="number near-0"><strong>0.50' in page
+    assert '<th scope="row">SLOW</th><td class="number">4.0</td><td class="number near-3">1.50' in page
+    assert '<th scope="row">NEVER</th><td class="number">5.0</td><td class="number">never' in page
+    comment, head = "<!-- leaderboard: hours to target -->", "| method | mean rank | case |"
+    assert f"{comment}\n\n{head}\n|---|---:|---:|" in as_markdown(board)
 
 
 def test_the_setting_of_a_case_has_the_values_of_the_command(tmp_path: Path) -> None:
@@ -197,3 +241,13 @@ def test_figures(board: Leaderboard, tmp_path: Path) -> None:
     path = draw_time_and_bytes(board.boards[0], tmp_path / "figure.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert list(curve_sources(board)) == ["case"]
+
+
+def test_the_name_of_the_target_is_not_on_a_curve(board: Leaderboard) -> None:
+    with canvas(10, 4) as figure:
+        draw_case(figure, board.boards[0])
+        figure.draw_without_rendering()
+    right = figure.axes[1]
+    [name] = [text for text in right.texts if text.get_text() == "target 0.80"]
+    assert right.bbox.x1 < name.get_window_extent().x0 < name.get_window_extent().x1 <= figure.bbox.x1
+    assert not figure.axes[0].texts

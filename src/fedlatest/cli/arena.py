@@ -172,12 +172,14 @@ def _check_same(plan: "Arena") -> None:
 def _write_results(root: Path) -> None:
     """Print the leaderboard over all cases, and write tables, figures and the report."""
     from fedlatest.report.leaderboard import Leaderboard
-    from fedlatest.report.leaderboard_tables import write_leaderboard
+    from fedlatest.report.leaderboard_tables import warnings, write_leaderboard
     from fedlatest.report.rank_figures import draw_ranks
     from fedlatest.report.time_figures import draw_time_and_bytes
 
     board = Leaderboard(root)
     out.print(_summary(board), width=max(out.width, 40 + 14 * len(board.cases)), crop=False)
+    for warning in warnings(board):
+        out.print(f"warning: {warning}", highlight=False)
     paths = write_leaderboard(board, root)
     for each in board.boards if board.in_time else []:
         paths += [draw_time_and_bytes(each, root / f"time-{each.case}.{suffix}") for suffix in ("png", "pdf")]
@@ -200,6 +202,7 @@ def _summary(board: "Leaderboard") -> Table:
         cells = [main_cell(entry, bold="{}*") + ("" if entry.ties_best else " ") for entry in entries]
         table.add_row(board.titles[method], f"{mean[method]:.1f}", *cells)
     what = "virtual hours to the target accuracy" if board.in_time else "late mean test accuracy"
-    table.caption = f"{what}; * the best of a case, or not significantly different from it"
+    marks = "; * the best of a case, or not significantly different from it" if board.has_tests else ""
+    table.caption = what + marks
     table.caption_justify = "left"
     return table

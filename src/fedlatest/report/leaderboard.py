@@ -24,6 +24,7 @@ from fedlatest.runs.timed_curves import time_limit
 
 ARENA = "arena.json"
 TARGET_SHARE = 0.95  # of the best accuracy in a case: the default target
+FEWEST_SEEDS = 3  # for a test of significance; with fewer, intervals are too wide to tell methods apart
 
 
 def write_arena(root: Path, about: Mapping[str, Any]) -> None:
@@ -71,7 +72,7 @@ class Entry(NamedTuple):
     megabytes_down: float = math.nan
     client_bytes: float = math.nan
     server_bytes: float = math.nan
-    ties_best: bool = False  # whether it is the best of the case or does not differ significantly from it
+    ties_best: bool = False  # whether it is the best of the case or, in a test over seeds, not different from it
     timed: TimedResult | None = None  # in cases with virtual time
 
     @property
@@ -167,6 +168,16 @@ class Leaderboard:
         return self.boards[0].until is not None
 
     @property
+    def num_seeds(self) -> int:
+        """The number of seeds of each final run."""
+        return self.boards[0].entries[0].accuracy.size
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether there are enough seeds for tests of significance."""
+        return self.num_seeds >= FEWEST_SEEDS
+
+    @property
     def by_rank(self) -> list[str]:
         """The methods, that with the best mean rank first."""
         return [self.methods[i] for i in np.argsort(self.ranking.mean, kind="stable")]
@@ -226,11 +237,12 @@ def _changed(overrides: str, changes: Sequence[str]) -> str:
 def _ties(best: Entry, entry: Entry) -> bool:
     """Return whether an entry is as good as the best of its case, or does not differ significantly from it.
 
+    With fewer than FEWEST_SEEDS seeds no entry is, not even the best: there is nothing to tell them apart by.
     In time, the smaller of the time to the target and the time limit is compared, which is known for every seed; real
     differences can be larger. An entry with too few seeds that reach the target is not as good. A mean difference
     below the time between two evaluations is not resolved, and no difference.
     """
-    if best.diverged or entry.diverged:
+    if best.diverged or entry.diverged or entry.accuracy.size < FEWEST_SEEDS:
         return False
     if best.timed is None or entry.timed is None:
         return not differs(best.accuracy, entry.accuracy)

@@ -16,9 +16,9 @@ def accuracy_cell(entry: Entry, *, bold: str, interval: bool = True) -> str:
     """
     if entry.diverged:
         return "diverged"
-    text = f"{entry.mean:.4f}"
+    text = f"{entry.mean:.3f}"
     if interval and not math.isnan(entry.interval):
-        text += f" ± {entry.interval:.4f}"
+        text += f" ± {math.ceil(entry.interval * 1000 - 1e-6) / 1000:.3f}"  # rounded up: 0.000 means equal seeds
     return bold.format(text) if entry.ties_best else text
 
 

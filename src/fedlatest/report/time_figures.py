@@ -30,7 +30,7 @@ def draw_time_and_bytes(board: Board, path: Path) -> Path:
         path: The file to write.
     """
     with canvas(WIDTH, _height(board)) as figure:
-        _draw(figure, board)
+        draw_case(figure, board)
         return save(figure, path)
 
 
@@ -40,7 +40,7 @@ def curve_sources(leaderboard: Leaderboard) -> dict[str, str]:
     for board in leaderboard.boards:
         if board.until is not None and any(entry.timed for entry in board.entries):
             with canvas(WIDTH, _height(board)) as figure:
-                _draw(figure, board)
+                draw_case(figure, board)
                 found[board.case] = image_source(figure)
     return found
 
@@ -53,7 +53,8 @@ def _columns(board: Board) -> int:
     return max(1, 130 // (max(len(entry.title) for entry in board.entries) + 8))
 
 
-def _draw(figure: Figure, board: Board) -> None:
+def draw_case(figure: Figure, board: Board) -> None:
+    """Draw both panels and the legend into an empty figure."""
     assert board.until is not None
     left, right = figure.subplots(1, 2, sharey=True)
     shown = [entry for entry in board.entries if entry.timed is not None]
@@ -75,22 +76,21 @@ def _draw(figure: Figure, board: Board) -> None:
                 )  # fmt: skip
     left.set(xlabel="virtual time, hours", ylabel="test accuracy")
     right.set(xlabel=f"sent and received by all clients, {name}")
-    for axes in (left, right):
-        _mark_target(axes, board)
+    _mark_target(left, right, board.target)
     _fit(left, shown, moments)
     figure.suptitle(board.case)
     columns = min(_columns(board), len(shown))
     figure.legend(*left.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=columns)
 
 
-def _mark_target(axes: Axes, board: Board) -> None:
-    if math.isfinite(board.target):
-        axes.axhline(board.target, color="#777777", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-        axes.annotate(
-            f" target {board.target:.2f}", (0, board.target), xycoords=("axes fraction", "data"), ha="left",
-            va="bottom", fontsize=7, color="#444444", zorder=5,
-            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5},
-        )  # fmt: skip
+def _mark_target(left: Axes, right: Axes, target: float) -> None:
+    """Draw a line at the target in both axes, with its name at the right of them, where no curve is."""
+    if not math.isfinite(target):
+        return
+    for axes in (left, right):
+        axes.axhline(target, color="#777777", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    place = (1.01, target)
+    right.annotate(f"target {target:.2f}", place, xycoords=("axes fraction", "data"), va="center", fontsize=7)
 
 
 def _fit(axes: Axes, shown: list[Entry], moments: Values) -> None:

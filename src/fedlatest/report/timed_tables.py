@@ -11,19 +11,23 @@ IN_TIME_HEAD = (
     "method", "hours to target", "mean hours", "first reached", "MB to target", "test accuracy", "swing",
     "worst label", "MB up", "MB down", "steps per hour", "dropped", "failed", "client step", "server step",
 )  # fmt: skip
-IN_TIME_EXPLANATION = (
-    "Hours to target: the virtual time from which the test accuracy stays at or above the target, at least for the "
-    "last quarter of the time; median over seeds. Mean hours: the mean of this time over seeds, in which a seed that "
-    "does not reach the target counts with the time limit; methods are sorted by it. Bold: the first, and methods that "
-    "reach the target too and whose times do not differ significantly from it (paired t-test over seeds, 5%), or on "
-    "average by less than the time between two evaluations. A method can also be bold because its seeds vary too much "
-    "to tell. Steps were chosen for the accuracy at the end, not for speed. First reached: when the accuracy was at "
-    "the target for the first time. MB to target: what all clients sent and received until the target. Test accuracy "
-    "is the mean over the last quarter of the time and over seeds, with a 95% confidence interval; the swing is the "
-    "largest minus the smallest accuracy in it. MB up counts every update that was sent, also those that were too late "
-    "(dropped: their share); MB down counts every client that was asked, also those that sent nothing (failed: their "
-    "share)."
-)
+IN_TIME_EXPLANATIONS = {
+    "bold": "the first, and methods that reach the target too and whose times do not differ significantly from it "
+    "(paired t-test over seeds, 5%), or on average by less than the time between two evaluations; a method can also be "
+    "bold because its seeds vary too much to tell",
+    "hours to target": "the virtual time from which the test accuracy stays at or above the target, at least for the "
+    "last quarter of the time; median over seeds; steps were chosen for the accuracy at the end, not for speed",
+    "mean hours": "the mean of this time over seeds, in which a seed that does not reach the target counts with the "
+    "time limit; methods are sorted by it",
+    "first reached": "when the accuracy was at the target for the first time",
+    "MB to target": "what all clients sent and received until the target",
+    "test accuracy": "mean over the last quarter of the time and over seeds, with a 95% confidence interval",
+    "swing": "the largest minus the smallest accuracy in the last quarter of the time, mean over seeds",
+    "worst label": "test accuracy of the label with the lowest one",
+    "MB up": "every update that was sent, also those that were too late (dropped: their share)",
+    "MB down": "every client that was asked, also those that sent nothing (failed: their share)",
+    "steps per hour": "rounds, or server steps of asynchronous methods",
+}
 IN_TIME_CSV_HEAD = (
     "hours", "hours_to_target", "hours_to_first", "mean_hours_to_target", "mb_to_target", "steps_per_hour", "dropped",
     "failed", "ends_early",
@@ -55,7 +59,7 @@ def cells_in_time(entry: Entry, *, bold: str) -> list[str]:
         _hours(found.hours_to_first),
         number_cell(found.median_megabytes, 0),
         accuracy_cell(entry, bold="{}"),
-        number_cell(entry.swing, 4),
+        number_cell(entry.swing, 3),
         number_cell(entry.worst_label, 3),
         number_cell(found.megabytes_up, 0),
         number_cell(found.megabytes_down, 0),
