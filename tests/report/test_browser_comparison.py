@@ -184,8 +184,7 @@ def test_algorithms_with_keys_of_their_own_are_compared(opened: webdriver.Chrome
 def cards(browser: webdriver.Chrome) -> dict[str, tuple[str, str]]:
     """Return value and detail of each headline number by its title."""
     found = browser.find_elements(By.CSS_SELECTOR, "#headline .card")
-    parts = [[texts(card, name)[0] for name in ("span", "b", "small")] for card in found]
-    return {title: (value, detail) for title, value, detail in parts}
+    return {texts(card, "span")[0]: (texts(card, "b")[0], "; ".join(texts(card, "small"))) for card in found}
 
 
 def test_headline_follows_the_filter(opened: webdriver.Chrome, tmp_path: Path) -> None:

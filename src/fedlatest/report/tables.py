@@ -29,8 +29,7 @@ HELP = {
     "staleness": "largest number of rounds since a client last took part, over all clients, rounds and seeds",
     "smallest_e": "theory: the smallest E for which Assumption 4 of the FedLaAvg paper holds, that is, every client is "
     "available at least once in any E consecutive rounds",
-    "bound": "theory: the bound I of Lemma 1 on the staleness of FedLaAvg, which follows from E; the largest staleness "
-    "must not exceed it",
+    "bound": "theory: the bound I of Lemma 1 on the staleness of FedLaAvg, which follows from E",
 }
 
 Json = dict[str, Any]

@@ -88,15 +88,14 @@ function showHeadline() {
   const rows = all.filter((row) => !row.hidden && !STATE.hide.has(runOf(row).id));
   const federated = rows.filter((row) => !runOf(row).pooled);
   const scope = federated.length < rows.length ? "federated" : rows.length < all.length ? "selected" : "all";
-  const card = (title, value, detail) => html("div", { class: "card" },
-    html("span", {}, title), html("b", {}, value), html("small", {}, detail));
+  const card = (title, value, ...details) => html("div", { class: "card" },
+    html("span", {}, title), html("b", {}, value), ...details.filter(Boolean).map((text) => html("small", {}, text)));
   const cardOf = (name, title, direction, unit = "") => {
     const valueOf = (row) => direction * Number(cellOf(row, name).dataset.value);
     const known = federated.filter((row) => cellOf(row, name).dataset.value !== "");
     if (!known.length) return [];
     const best = known.reduce((a, b) => (valueOf(b) > valueOf(a) ? b : a)), cell = cellOf(best, name);
-    const detail = [runOf(best).full, cell.title].filter(Boolean).join("; ");
-    return [card(title(known.length > 1), cell.textContent + unit, detail)];
+    return [card(title(known.length > 1), cell.textContent + unit, runOf(best).full, cell.title)];
   };
   const count = (status, noun) => {
     const found = rows.filter((row) => runOf(row).status === status).length;
