@@ -171,7 +171,7 @@ def test_a_divergence_does_not_stop_the_other_runs_of_a_recipe(tmp_path: Path) -
     assert finished == ["fedavg", "fedlaavg", "sequential"]
     assert re.search(r"FedProx \(diverged by round 4\) +diverged", done.stdout), done.stdout
     assert re.search(r"FedAvg +0\.\d{4} ± 0\.\d{4}", done.stdout), done.stdout
-    assert "mean ± standard deviation over seeds" in done.stdout
+    assert "mean ± 95% interval over 2 seeds" in done.stdout
     assert re.search(r"^fedavg: compiling\nfedavg: round 4/4, test accuracy 0\.\d{4}$", done.stderr, re.MULTILINE)
     drawn = fedlatest_here("plot", "q", cwd=tmp_path)
     assert "diverged" in drawn.stdout

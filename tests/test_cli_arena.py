@@ -217,9 +217,12 @@ def test_a_sweep_end_to_end(tmp_path: Path) -> None:
     with (tmp_path / "s/sweep.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["algorithm"], row["mu"]) for row in rows] == [("fedavg", ""), ("fedprox", "0.1"), ("fedprox", "1.0")]
-    assert all(0 < float(row["accuracy"]) < 1 and float(row["interval"]) > 0 for row in rows)
+    assert all(0 < float(row["late_accuracy"]) < 1 for row in rows)
+    assert all(float(row["late_accuracy_ci95_half_width"]) > 0 for row in rows)
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert "± 95% interval over 2 seeds" in done.stdout
     assert (tmp_path / "s/figure.png").is_file()
-    assert (tmp_path / "s/report.html").is_file()
+    assert "<title>s</title>" in (tmp_path / "s/report.html").read_text()
     again = fedlatest_here(*arguments, cwd=tmp_path)
     assert "0 of 3 runs were executed now" in again.stdout
 

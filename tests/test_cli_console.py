@@ -1,6 +1,7 @@
 """Text from users, clients and files is printed as it is: no markup, no emoji codes, no control characters."""
 
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from fedlatest.cli.progress import ExperimentBars, LoadingBars
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.supervise import JobStatus
 from fedlatest.ledger.database import Database
+from fedlatest.ledger.event_log import append_event
 from tests.command_line import fedlatest_here
 from tests.ledger.job import Job
 
@@ -91,6 +93,25 @@ def test_the_error_of_a_client_does_not_end_the_deployment(
     assert "failed: [/x] no samples in [/data/part0.npz] :smile: " in file.getvalue()
     assert "\n" + "round 9" not in file.getvalue()
     assert "\x1b]" not in file.getvalue()
+
+
+def test_a_node_that_was_never_online_is_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """node0 was online in an earlier command, node1 is now, node2 has never been."""
+    shown, file = console(force_terminal=True, color_system=None)
+    monkeypatch.setattr(fedlatest.cli.deployment_table, "out", shown)
+    federation = LocalFederation(tmp_path, app=tmp_path, num_nodes=3)
+    federation.superlink = SimpleNamespace(ready=True)  # type: ignore[assignment]
+    states = ("offline", "online", "offline")
+    federation.nodes = {name: SimpleNamespace(state=s) for name, s in zip(federation.names, states, strict=True)}  # type: ignore[misc]
+    append_event(federation.log, "presence", who="node0", presence="online")
+    with ProgressTable(federation, 2) as table:
+        append_event(federation.log, "presence", who="node1", presence="online")
+        append_event(federation.log, "presence", who="node2", presence="connecting")
+        table.update(JobStatus(), [])
+    assert re.findall(r"(node\d) +(.*?) {2,}", file.getvalue())[-3:] == [
+        ("node0", "offline"), ("node1", "online"), ("node2", "never connected"),
+    ]  # fmt: skip
+    assert {*federation.names} - table.connected == {"node2"}
 
 
 def test_an_audit_prints_the_names_of_clients_literally(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def finish(folder: RunFolder, took_part: Participation = FOUR_ROUNDS, **availabi
     folder.record_labels([LabelRow(0, 0, np.array([0.1, np.nan])), LabelRow(0, 4, np.array([0.9, np.nan]))])
     folder.note_cohorts(took_part)
     facts = {"smallest_e": None, "staleness_bound": None, "largest_staleness": 4, **availability}
-    folder.finish({"w": np.zeros(1, np.float32)}, round=4, facts={"seconds": 1.5, "availability": facts})
+    ended = {"seconds": 1.5, "availability": facts, "rounds_done": int(folder.metrics().rounds[-1])}
+    folder.finish({"w": np.zeros(1, np.float32)}, round=4, facts=ended)
 
 
 def write_curve(path: Path, accuracies: dict[int, list[float]], algorithm: str = "fedlaavg") -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, quote
 
+import numpy as np
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -14,12 +15,13 @@ from selenium.webdriver.support.ui import Select
 from fedlatest.report import read_runs, write_page
 from fedlatest.runs import RunFolder
 from fedlatest.runs.run_folder import MANIFEST
-from tests.report.recorded_runs import cohorts, finish, write_run
+from tests.report.recorded_runs import FOUR_CLIENTS, cohorts, finish, write_run
 from tests.report.test_browser import browser, emulate, log, press, pytestmark, texts, visit, wait
 
 __all__ = ["browser", "pytestmark"]
 
 PERIODS = (4, 8, 16)
+TWO_ROUNDS = FOUR_CLIENTS._replace(column_edges=np.array([0, 1, 2]))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ def test_settings_are_overlaid(opened: webdriver.Chrome) -> None:
     choose(opened, "#setting", "All settings")
     strokes = "return new Set([...document.querySelectorAll('#curves .line')].map(l => l.getAttribute('stroke'))).size"
     assert len(curves.find_elements(By.CSS_SELECTOR, ".plot .line")) == 6
-    assert "FedAvg, period=16" in texts(curves, ".legend button")
+    assert "FedAvg · period=16" in texts(curves, ".legend button")
     assert opened.execute_script(strokes) == 2
     choose(opened, "#curves .controls label:nth-of-type(2) select", "period")
     assert opened.execute_script(strokes) == 3
@@ -140,12 +142,106 @@ def test_hyperparameter_against_a_number(opened: webdriver.Chrome) -> None:
     section = visit(opened, "parameters")
     assert texts(section, ".legend button") == ["FedAvg", "FedLaAvg"]
     assert len(section.find_elements(By.CSS_SELECTOR, ".plot circle")) == 6
+    assert len(section.find_elements(By.CSS_SELECTOR, ".plot .line")) == 2
+    assert texts(section, ".tick-x") == ["4", "8", "16"]
     assert "period" in texts(section, ".title")
     choose(opened, "#parameters .controls label:nth-of-type(1) select", "MB")
     assert "MB" in texts(section, ".title")
     choose(opened, "#parameters .controls label:nth-of-type(2) select", "algorithm")
     assert texts(section, ".tick-x") == ["FedAvg", "FedLaAvg"]
+    assert len(section.find_elements(By.CSS_SELECTOR, ".plot circle")) == 6
+    assert not section.find_elements(By.CSS_SELECTOR, ".plot .line")  # algorithms are no numbers: nothing joins them
     assert texts(section, ".legend button") == ["period=4", "period=8", "period=16"]
+
+
+def test_values_that_span_decades_are_on_a_logarithmic_axis(opened: webdriver.Chrome, tmp_path: Path) -> None:
+    """0.001, 0.1 and 10 are equally far apart; a text and a truth value have points and no line."""
+    for i, rate in enumerate((0.001, 0.1, 10.0)):
+        finish(write_run(tmp_path / str(i), learning_rate=rate, augmentation="none", balanced=False))
+    finish(write_run(tmp_path / "text", learning_rate=0.1, augmentation="crop", balanced=False))
+    finish(write_run(tmp_path / "truth", learning_rate=0.1, augmentation="none", balanced=True))
+    open_page(opened, write_page(read_runs([tmp_path]), tmp_path / "page.html"))
+    section = visit(opened, "parameters")
+    assert texts(section, ".tick-x") == ["0.001", "0.1", "10"]
+    first, second, third = [float(str(x.get_attribute("x"))) for x in section.find_elements(By.CLASS_NAME, "tick-x")]
+    assert second - first == pytest.approx(third - second, abs=15)  # the last text ends at the edge
+    assert len(section.find_elements(By.CSS_SELECTOR, ".plot .line")) == 1
+    for key, ticks in (("augmentation", ["crop", "none"]), ("balanced", ["false", "true"])):
+        choose(opened, "#parameters .controls label:nth-of-type(2) select", key)
+        assert texts(section, ".tick-x") == ticks
+        assert len(section.find_elements(By.CSS_SELECTOR, ".plot circle")) == 2
+        assert not section.find_elements(By.CSS_SELECTOR, ".plot .line")
+
+
+def test_algorithms_with_keys_of_their_own_are_compared(opened: webdriver.Chrome, tmp_path: Path) -> None:
+    """A key of which each algorithm has one value does not keep the algorithms apart."""
+    for name, key in (("fedlaavg", "oldest"), ("fedavg", "weighted"), ("fedprox", "weighted")):
+        finish(write_run(tmp_path / name, name, selection=key))
+    open_page(opened, write_page(read_runs([tmp_path]), tmp_path / "page.html"), "#parameters?key=algorithm")
+    assert texts(visit(opened, "parameters"), ".tick-x") == ["FedAvg", "FedLaAvg", "FedProx"]
+
+
+def cards(browser: webdriver.Chrome) -> dict[str, tuple[str, str]]:
+    """Return value and detail of each headline number by its title."""
+    found = browser.find_elements(By.CSS_SELECTOR, "#headline .card")
+    return {texts(card, "span")[0]: (texts(card, "b")[0], "; ".join(texts(card, "small"))) for card in found}
+
+
+def test_headline_follows_the_filter(opened: webdriver.Chrome, tmp_path: Path) -> None:
+    """Runs that are filtered out or hidden in the legend do not count; sequential SGD never counts as the best."""
+    for name, rounds, largest in (("fedlaavg", 4, 3), ("fedavg", 2, 7), ("sequential", 6, 0)):
+        folder = write_run(tmp_path / name, name, rounds=rounds, seeds=2)
+        finish(folder, cohorts(*[[[0, 1], [1], [3], [0, 2]]] * 2), largest_staleness=largest)
+    open_page(opened, write_page(read_runs([tmp_path]), tmp_path / "page.html"))
+    best = "best late accuracy (federated runs)"
+    note = "± 95% interval over 2 seeds"
+    assert cards(opened)[best] == ("0.4050 ± 0.0635", f"FedLaAvg; {note}")
+    assert cards(opened)["largest staleness"] == ("7 rounds", "FedAvg")
+    assert cards(opened)["runs"] == ("3", "all finished")
+    field = opened.find_element(By.ID, "filter")
+    field.send_keys("fed")
+    assert cards(opened)["best late accuracy (selected runs)"] == ("0.4050 ± 0.0635", f"FedLaAvg; {note}")
+    assert cards(opened)["runs"] == ("2 of 3", "all finished")
+    press(visit(opened, "curves"), '.legend [data-key="fedlaavg"]')
+    assert cards(opened)["late accuracy"] == ("0.2050 ± 0.0635", f"FedAvg; {note}")
+    field.send_keys(" nothing")
+    assert cards(opened) == {"runs": ("0 of 3", "all finished")}
+
+
+def test_theory_columns_are_behind_a_switch(opened: webdriver.Chrome, tmp_path: Path) -> None:
+    """E and the bound are hidden at first; what they mean is said in the heading and below the table."""
+    finish(write_run(tmp_path / "a"), smallest_e=5, staleness_bound=9)
+    page = write_page(read_runs([tmp_path]), tmp_path / "page.html")
+    open_page(opened, page)
+    section = visit(opened, "runs", until="thead button")
+    columns = [section.find_element(By.CSS_SELECTOR, f'[data-column="{name}"]') for name in ("smallest_e", "bound")]
+    assert not any(column.is_displayed() for column in columns)
+    press(section, "#theory")
+    assert all(column.is_displayed() for column in columns)
+    assert "Assumption 4" in str(columns[0].get_attribute("title"))
+    assert "Lemma 1" in str(columns[1].get_attribute("title"))
+    assert {"E", "bound I"} < set(texts(section, "dt"))
+    wait(opened, lambda: selected(opened) == {"theory": ["shown"]})
+    open_page(opened, page, "#runs?theory=shown")
+    assert "bound I" in visit(opened, "runs", until="thead button").text
+    finish(write_run(tmp_path / "b/none"))
+    open_page(opened, write_page(read_runs([tmp_path / "b"]), tmp_path / "page.html"), "#runs?theory=shown")
+    assert not opened.find_elements(By.ID, "theory")
+    assert "bound I" not in visit(opened, "runs", until="thead button").find_element(By.TAG_NAME, "thead").text
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_axes_of_rounds_have_integers(opened: webdriver.Chrome, tmp_path: Path, rounds: int) -> None:
+    """After one or two evaluations the axes have no round -1 and no round twice."""
+    folder = write_run(tmp_path / "a", rounds=rounds)
+    folder.describe(TWO_ROUNDS)
+    open_page(opened, write_page(read_runs([tmp_path]), tmp_path / "page.html"))
+    assert texts(visit(opened, "curves"), ".tick-x") == [str(round) for round in range(rounds + 1)]
+    picture = texts(visit(opened, "availability"), ".plot text")
+    assert picture == ["0", "1", "0", "1", "2", "round", "clients by label"]
+    if rounds:
+        staleness = texts(visit(opened, "staleness"), ".chart .plot .tick-y")
+        assert [tick for tick in staleness if tick.count(".") == 0] == ["0", "1", "2"]
 
 
 def test_downloads(opened: webdriver.Chrome, tmp_path: Path) -> None:
@@ -167,7 +263,7 @@ def test_downloads(opened: webdriver.Chrome, tmp_path: Path) -> None:
     press(opened.find_element(By.ID, "runs"), '[data-download="CSV"]')
     table = list(csv.DictReader(downloaded(opened, tmp_path / "runs.csv").decode().splitlines()))
     assert len(table) == 6
-    assert float(table[0]["late_accuracy_sd"]) == pytest.approx(0.0070711, rel=1e-4)
+    assert float(table[0]["late_accuracy_ci95_half_width"]) == pytest.approx(0.0635310, rel=1e-4)
 
 
 def test_the_address_restores_the_view(opened: webdriver.Chrome, page: Path) -> None:

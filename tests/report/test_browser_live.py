@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from fedlatest.report.live_page import LivePage
-from fedlatest.runs import Row
-from tests.report.recorded_runs import write_run
+from fedlatest.runs import Row, RunFolder
+from tests.report.recorded_runs import finish, write_run
 from tests.report.test_browser import browser, emulate, log, press, pytestmark, texts, visit
 from tests.report.test_live import served
 
@@ -17,7 +18,8 @@ __all__ = ["browser", "pytestmark"]
 
 def test_live_page(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """The page waits for the first run; evaluations, a second run and the end of the server then appear."""
-    wait = WebDriverWait(browser, 20, poll_frequency=0.1).until
+    replaced = [StaleElementReferenceException]  # a row that was found just before an update
+    wait = WebDriverWait(browser, 20, poll_frequency=0.1, ignored_exceptions=replaced).until
     emulate(browser, width=1280, scheme="light")
     with served(LivePage([tmp_path], title="live", note=lambda: "a note")) as server:
         browser.get(server.url)
@@ -44,6 +46,10 @@ def test_live_page(browser: webdriver.Chrome, tmp_path: Path) -> None:
         assert browser.execute_script("return document.activeElement.id") == "filter"
         assert field.get_property("value") == "fed"
         assert browser.execute_script("return window.sameDocument") is True
+        finish(folder)
+        finish(RunFolder(tmp_path / "b"))
+        wait(lambda _: browser.find_element(By.ID, "live").text == "all runs finished · a note")
+        assert browser.find_element(By.ID, "live").get_attribute("class") == "finished"
         assert log(browser, "browser") == []
     wait(lambda _: "no connection" in browser.find_element(By.ID, "live").text)
     log(browser, "browser")  # the refused connection

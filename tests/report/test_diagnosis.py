@@ -53,7 +53,7 @@ def test_the_page_of_runs_has_one_row_for_each_availability(tmp_path: Path) -> N
     page = write_page(read_runs([tmp_path]), tmp_path / "page.html").read_text()
     section = page.partition('<div id="diagnosis">')[2].partition("</section>")[0]
     assert section.count('<th scope="row">') == 1
-    assert "FedLaAvg, FedAvg" in section
+    assert "FedLaAvg and FedAvg" in section
     assert "What the availability does to FedAvg" in section
 
 

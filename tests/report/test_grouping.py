@@ -82,7 +82,7 @@ def test_names_among_all_runs(tmp_path: Path) -> None:
     runs = read_runs([tmp_path])
     settings = find_settings(runs)
     names = name_in_page(runs, settings, name_runs(runs, settings))
-    assert names == ["FedLaAvg, period=4", "FedLaAvg, period=8", "FedAvg, period=4", "Sequential SGD"]
+    assert names == ["FedLaAvg · period=4", "FedLaAvg · period=8", "FedAvg · period=4", "Sequential SGD"]
 
 
 def test_runs_of_one_algorithm_are_named_by_all_values_if_needed(tmp_path: Path) -> None:

@@ -69,15 +69,21 @@ def test_page_changes_with_the_runs(tmp_path: Path) -> None:
     assert page.as_json(first["version"]) is None
     assert "connect-src 'self'" in page.as_html()
     assert ">live · &lt;a note&gt;</span>" in page.as_html()
-    assert "<span>late accuracy</span><b>0.4000</b>" in page.as_html()
+    assert ">0.4000</td>" in page.as_html()
     folder.record([Row(0, 6, 0.2, 0.1, 0.5, 1.0, 0.6, 3, 2, 1.5, 2)])
     second = update_of(page, first["version"])
     assert second["data"]["runs"][0]["rounds"] == [0, 2, 4, 6]
     write_run(tmp_path / "b", "fedavg")
     third = update_of(page, second["version"])
     assert [run["id"] for run in third["data"]["runs"]] == ["a", "b"]
-    assert "1 running" not in third["parts"]["headline"]
-    assert "2 running" in third["parts"]["headline"]
+    assert [run["status"] for run in third["data"]["runs"]] == ["running", "running"]
+    assert third["state"] == "live"
+    finish(RunFolder(tmp_path / "b"))
+    assert update_of(page, third["version"])["state"] == "live"
+    finish(folder)
+    assert update_of(page, third["version"])["state"] == "all runs finished"
+    assert 'class="finished" role="status"' in page.as_html()
+    assert ">all runs finished · &lt;a note&gt;</span>" in page.as_html()
 
 
 def test_a_run_without_evaluation_or_with_damage_is_left_out(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_findings_of_a_failed_assumption(tmp_path: Path) -> None:
     assert sentences[-1].startswith("Assumption 4 does not hold in b (FedAvg): client 7 and 2 other clients were never")
     text = write_page(runs, tmp_path / "page.html").read_text()
     assert re.search(r">bound I</th>", text)
-    assert re.findall(r">([^<]*)</td>", text)[len(SUMMARIES) :][:3] == ["5", "9", "4"]
+    assert re.findall(r">([^<]*)</td>", text)[len(SUMMARIES) :][:3] == ["4", "5", "9"]
 
 
 def test_findings_of_a_sample_of_clients(tmp_path: Path) -> None:
@@ -122,6 +122,45 @@ def test_markup_in_names_is_escaped(tmp_path: Path) -> None:
     assert "<img" not in text
     assert text.count("</script>") == 2
     assert data_of(tmp_path / "page.html")["runs"][0]["label"] == evil
+
+
+def test_the_title_is_the_name_of_the_folders(tmp_path: Path) -> None:
+    """Title and heading of the page of one run, of two, and of a folder of many that the command line is given."""
+    for name in "abcd":
+        finish(write_run(tmp_path / "my runs" / name))
+    for folders, title in ((["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c", "d"], "my runs")):
+        page = write_page(read_runs([tmp_path / "my runs" / name for name in folders]), tmp_path / "page.html")
+        assert f"<title>{title}</title>" in page.read_text()
+        assert f"<h1>{title}</h1>" in page.read_text()
+    assert fedlatest_here("report", ".", cwd=tmp_path / "my runs").returncode == 0
+    assert "<title>my runs</title>" in (tmp_path / "my runs/report.html").read_text()
+
+
+def test_names_with_commas_are_told_apart(tmp_path: Path) -> None:
+    """A list of names is separated by semicolons if a name contains a comma; its setting follows after a dot."""
+    for period in (4, 8):
+        for name, title in (("fedlaavg", "FedLaAvg"), ("fresh", "FedLaAvg, fresh"), ("fedavg", "FedAvg")):
+            finish(write_run(tmp_path / f"{name}-{period}", name, title=title, period=period))
+    page = write_page(read_runs([tmp_path]), tmp_path / "page.html")
+    assert "6 runs of FedLaAvg; FedAvg; and FedLaAvg, fresh in 2 settings" in page.read_text()
+    assert "FedLaAvg, fresh · period=8" in [run["full"] for run in data_of(page)["runs"]]
+
+
+def test_the_best_of_the_federated_algorithms_is_called_so(tmp_path: Path) -> None:
+    finish(write_run(tmp_path / "a"))
+    finish(write_run(tmp_path / "b", "fedavg"))
+    runs = read_runs([tmp_path])
+    settings = find_settings(runs)
+    assert findings(runs, settings, name_runs(runs, settings))[0].startswith(
+        "FedLaAvg has the best late test accuracy,"
+    )
+    finish(write_run(tmp_path / "pooled", "sequential"))
+    runs = read_runs([tmp_path])
+    settings = find_settings(runs)
+    assert findings(runs, settings, name_runs(runs, settings))[0].startswith(
+        "FedLaAvg has the best late test accuracy of the federated algorithms, 0.4000 on average (Sequential SGD, on "
+        "pooled data: 0.4000)"
+    )
 
 
 def test_claims(tmp_path: Path) -> None:

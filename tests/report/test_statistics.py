@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedlatest.report.statistics import differs, half_width, lower_median, rank
+from fedlatest.report.statistics import differs, half_width, lower_median, rank, with_interval
 
 
 def test_the_interval_uses_students_t() -> None:
@@ -13,6 +13,12 @@ def test_the_interval_uses_students_t() -> None:
     values = np.array([0.0, 0.0, 2.0, 2.0]) * np.sqrt(3)
     assert half_width(values) == pytest.approx(3.182446 * values.std(ddof=1) / 2)
     assert math.isnan(half_width(np.array([1.0])))
+
+
+def test_an_interval_is_shown_only_if_the_seeds_differ() -> None:
+    assert with_interval(0.5, half_width(np.array([0.4, 0.6])), 2) == "0.50 ± 1.27"
+    assert with_interval(0.1, half_width(np.array([0.1, 0.1, 0.1])), 2) == "0.10"
+    assert with_interval(0.1, half_width(np.array([0.1])), 2) == "0.10"
 
 
 def test_half_of_the_values_decide_whether_the_lower_median_is_finite() -> None:

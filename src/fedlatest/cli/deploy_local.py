@@ -1,7 +1,7 @@
 """The implementation of `deploy local`: check the settings, run the job, print a summary."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedlatest.availability import AVAILABILITY, Availability, ClientInfo
 from fedlatest.cli.app import err, out
-from fedlatest.cli.deployment_table import ProgressTable
+from fedlatest.cli.deployment_table import NEVER_CONNECTED, ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
 from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
 from fedlatest.deployment.local_federation import LocalFederation
@@ -65,7 +65,7 @@ def run_locally(request: Request, *, resume: bool, force: bool) -> None:
             write_app(app)
         with ProgressTable(federation, rounds) as table, federation:
             status = supervise(federation, config, schedule=schedule, faults=faults, on_progress=table.update)
-    _print_summary(request, status, faults)
+    _print_summary(request, status, faults, never={*federation.names} - table.connected)
 
 
 def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str, Any]]:
@@ -148,12 +148,14 @@ def _deadline(request: Request, config: Mapping[str, Any]) -> float:
     return float(config.get("deadline", known.get("deadline", PAUSE_SECONDS)))
 
 
-def _print_summary(request: Request, status: JobStatus, faults: FaultInjector) -> None:
+def _print_summary(request: Request, status: JobStatus, faults: FaultInjector, *, never: Set[str]) -> None:
+    """Print a table of the clients, in which those in `never` have never been connected, and where files are."""
     table = Table("client", box=None, header_style="bold", pad_edge=False)
     for column in ("rounds", "final staleness"):
         table.add_column(column, justify="right")
-    for client in sorted({*status.num_applied, *status.staleness}, key=lambda name: (len(name), name)):
-        table.add_row(client, str(status.num_applied.get(client, 0)), str(status.staleness.get(client, "-")))
+    for client in sorted({*status.num_applied, *never}, key=lambda name: (len(name), name)):
+        unknown = NEVER_CONNECTED if client in never else "-"
+        table.add_row(client, str(status.num_applied.get(client, 0)), str(status.staleness.get(client, unknown)))
     out.print(table)
     duration = f"{status.seconds / status.merged_rounds:.1f} s per round" if status.merged_rounds else "no rounds"
     loss = "-" if status.test_loss is None else f"{status.test_loss:.4f}"

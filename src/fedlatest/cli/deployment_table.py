@@ -15,9 +15,10 @@ from fedlatest.deployment.supervise import JobStatus
 from fedlatest.ledger.event_log import Event, EventReader
 
 _PROBLEMS = {"failed", "refused", "lost", "restored", "resync", "expired", "left", "stopped"}
+NEVER_CONNECTED = "never connected"
 _STYLES = {
     "online": "green", "connecting": "yellow", "offline": "dim", "killed": "bold red", "refused": "red",
-    "paused": "magenta",
+    "paused": "magenta", NEVER_CONNECTED: "dim",
 }  # fmt: skip
 
 
@@ -26,8 +27,9 @@ class ProgressTable:
 
     def __init__(self, federation: LocalFederation, rounds: int) -> None:
         self._federation, self._rounds = federation, rounds
+        self.connected: set[str] = set()  # nodes that were online at any time, also in an earlier command
         self._processes = EventReader(federation.log)
-        self._processes.new()  # those of an earlier command are not shown again
+        self._new_processes()  # those of an earlier command are not shown again
         self._shown: set[tuple[Any, ...]] = set()
         self._live = Live("starting", console=out, auto_refresh=False) if out.is_terminal else None
 
@@ -46,13 +48,19 @@ class ProgressTable:
 
     def update(self, status: JobStatus, events: Sequence[Event]) -> None:
         """Show the status and the new events."""
-        if self._live:
-            self._live.update(self._table(status), refresh=True)
-        processes = [event for event in self._processes.new() if event["event"] in ("chaos", "restarted")]
+        processes = [event for event in self._new_processes() if event["event"] in ("chaos", "restarted")]
         for event in [*processes, *events]:
             line = self._problem(event) or ("" if self._live else _line(event, status))
             if line:
                 out.print(line, soft_wrap=True, highlight=False)
+        if self._live:
+            self._live.update(self._table(status), refresh=True)
+
+    def _new_processes(self) -> list[Event]:
+        """Return the new events of the processes, and note which nodes are online."""
+        events = self._processes.new()
+        self.connected |= {event["who"] for event in events if event.get("presence") == "online"}
+        return events
 
     def _problem(self, event: Event) -> str:
         """Return a line for an event that reports a problem, once per client and reason; otherwise an empty string."""
@@ -67,7 +75,8 @@ class ProgressTable:
         table.add_column("staleness", justify="right")
         table.add_column("rounds", justify="right")
         for name, node in self._federation.nodes.items():
-            state = node.state
+            is_new = node.state == "offline" and name not in self.connected
+            state = NEVER_CONNECTED if is_new else node.state
             table.add_row(
                 name,
                 Text(state, style=_STYLES[state]),

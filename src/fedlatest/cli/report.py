@@ -21,14 +21,14 @@ def report(
         list[Path], typer.Argument(help="Run folders, folders of run folders, an arena's folder, or a diagnosis.")
     ],
     to: Annotated[Path, typer.Option("--out", help="File to write; its name ends in .html.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page (default: the folder's name).")] = None,
     published: Annotated[Path | None, typer.Option(help="Published histories (CSV) to draw and compare.")] = None,
 ) -> None:
     """Write an HTML page with interactive charts of some runs; it needs neither network nor server."""
     from fedlatest.diagnosis.diagnosis import DIAGNOSIS
     from fedlatest.report import read_published, read_runs
     from fedlatest.report.leaderboard import ARENA, Leaderboard
-    from fedlatest.report.page import TITLE
+    from fedlatest.report.run_labels import folder_title
 
     if len(folders) == 1 and (folders[0] / ARENA).is_file():
         if published:
@@ -47,7 +47,7 @@ def report(
         from fedlatest.reproduction.papers import judge  # imports JAX, through the definitions of the experiments
 
         judged = judge(runs, histories)
-    write_report(runs, to, judged, title=title or TITLE)
+    write_report(runs, to, judged, title=title or folder_title(folders))
 
 
 def _write_diagnosis_report(folder: Path, to: Path, *, title: str | None) -> None:

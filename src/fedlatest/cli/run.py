@@ -263,6 +263,7 @@ def print_table(table: Table) -> None:
 
 def _table(records: "list[RunRecord]") -> Table:
     from fedlatest.report import label_runs
+    from fedlatest.report.statistics import interval_note
 
     has_seeds = any(len(record.metrics.seeds) > 1 for record in records)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -277,20 +278,22 @@ def _table(records: "list[RunRecord]") -> Table:
         swings = late.max(axis=1) - late.min(axis=1)
         table.add_row(
             label,
-            _mean_and_spread(record.metrics.column("test_accuracy")[:, -1]),
-            _mean_and_spread(late.mean(axis=1)),
-            "-" if math.isnan(record.swing) else _mean_and_spread(swings),
+            _mean_and_interval(record.metrics.column("test_accuracy")[:, -1]),
+            _mean_and_interval(late.mean(axis=1)),
+            "-" if math.isnan(record.swing) else _mean_and_interval(swings),
             str(record.largest_staleness),
         )
     if has_seeds:
-        table.caption, table.caption_justify = "mean \N{PLUS-MINUS SIGN} standard deviation over seeds", "left"
+        note = interval_note([len(record.metrics.seeds) for record in records])
+        table.caption, table.caption_justify = f"mean {note}", "left"
     return table
 
 
-def _mean_and_spread(values: "npt.NDArray[np.float64]") -> str:
-    """Format [seeds] values as their mean and, if there are several, their standard deviation."""
-    spread = f" \N{PLUS-MINUS SIGN} {values.std(ddof=1):.4f}" if len(values) > 1 else ""
-    return f"{values.mean():.4f}{spread}"
+def _mean_and_interval(values: "npt.NDArray[np.float64]") -> str:
+    """Format [seeds] values as their mean and, if there are several, its 95% confidence interval."""
+    from fedlatest.report.statistics import half_width, with_interval
+
+    return with_interval(float(values.mean()), half_width(values))
 
 
 def _seeds(seed: int | None, seeds: int | None) -> list[int]:

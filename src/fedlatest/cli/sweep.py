@@ -45,6 +45,7 @@ def sweep(
     from fedlatest.cli.report import write_report
     from fedlatest.cli.run import check_is_no_run, find_recipe, with_rounds
     from fedlatest.report import read_runs
+    from fedlatest.report.run_labels import folder_title
     from fedlatest.report.sweep_figures import draw_sweep, read_points, write_points
     from fedlatest.runs import RunFolder
 
@@ -65,7 +66,7 @@ def sweep(
     finished = [folder for folder in folders if RunFolder(folder).finished]
     if finished:
         out.print(f"figure: {draw_sweep(points, list(values), root / 'figure.png')}", soft_wrap=True)
-        write_report(read_runs(finished), root / "report.html", None, title=f"Sweep of {recipe}")
+        write_report(read_runs(finished), root / "report.html", None, title=folder_title([root]))
     elapsed = format_duration(time.monotonic() - started)
     out.print(f"{executed} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
 
@@ -122,7 +123,10 @@ def combinations(recipe: "Recipe", overrides: list[str], over: dict[str, list[st
 
 
 def _table(points: list["SweepPoint"], keys: list[str]) -> Table:
+    from fedlatest.report.statistics import interval_note
+
     table = Table(*keys, box=None, header_style="bold", pad_edge=False)
+    table.caption, table.caption_justify = interval_note([point.seeds for point in points]) or None, "left"
     for name in ("late test accuracy", "swing", "largest staleness"):
         table.add_column(name, justify="right")
     for point in points:

@@ -20,12 +20,12 @@ def watch(
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than this machine cannot reach it.")
     ] = LOOPBACK,
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page (default: the folder's name).")] = None,
 ) -> None:
     """Show the report of runs as a web page that changes while they go on; Ctrl-C ends it."""
     from fedlatest.report.live_page import LivePage
     from fedlatest.report.live_server import LiveServer
-    from fedlatest.report.page import TITLE
+    from fedlatest.report.run_labels import folder_title
 
     for folder in folders:
         if not folder.is_dir():
@@ -34,7 +34,7 @@ def watch(
             )
     if not 0 <= port <= 65535:
         raise ConfigError(f"--port {port}: expected a number from 0 to 65535")
-    page = LivePage(folders, title=title or TITLE, note=_deployment_note(folders))
+    page = LivePage(folders, title=title or folder_title(folders), note=_deployment_note(folders))
     with LiveServer(page, host=host, port=port) as server:
         out.print(f"report: {server.url} (Ctrl-C ends it)", soft_wrap=True)
         if host not in (LOOPBACK, "::1", "localhost"):

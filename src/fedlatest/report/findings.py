@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlatest.report.grouping import POOLED, Setting
+from fedlatest.report.run_labels import listed
 from fedlatest.report.run_records import RunRecord
 
 
@@ -17,11 +18,11 @@ def what_was_run(runs: list[RunRecord], settings: Sequence[Setting]) -> str:
     data = [run.manifest.get("data", {}).get("name") for run in runs]
     lengths = [run.manifest["config"].get("rounds", int(run.metrics.rounds[-1])) for run in runs]
     seeds = [len(run.metrics.seeds) for run in runs]
-    text = f"{_count(len(runs), 'run')} of {_listed(titles)}"
+    text = f"{_count(len(runs), 'run')} of {listed(titles)}"
     text += f" in {len(settings)} settings" if len(settings) > 1 else ""
-    text += f" on {_listed(_distinct(data))}" if any(data) else ""
-    text += f": {_listed(_distinct(clients))} clients" if any(clients) else ""
-    text += f", {_listed(_distinct(lengths))} rounds, {_range(seeds, 'seed')} each."
+    text += f" on {listed(_distinct(data))}" if any(data) else ""
+    text += f": {listed(_distinct(clients))} clients" if any(clients) else ""
+    text += f", {listed(_distinct(lengths))} rounds, {_range(seeds, 'seed')} each."
     return text
 
 
@@ -53,10 +54,11 @@ def _best_accuracy(runs: list[RunRecord], setting: Setting, names: Sequence[str]
             return ""  # there is no other run in this setting to compare with
         swing = "" if math.isnan(runs[best].swing) else f" and a swing of {runs[best].swing:.4f}"
         return f"{names[best]} has a late test accuracy of {runs[best].late_accuracy:.4f} on average{swing}."
-    text = f"{names[best]} has the best late test accuracy, {runs[best].late_accuracy:.4f} on average"
     pooled = [i for i in finished if runs[i].algorithm == POOLED]
+    among = " of the federated algorithms" if pooled else ""
+    text = f"{names[best]} has the best late test accuracy{among}, {runs[best].late_accuracy:.4f} on average"
     if pooled:
-        text += f" ({names[pooled[0]]} on pooled data: {runs[pooled[0]].late_accuracy:.4f})"
+        text += f" ({names[pooled[0]]}, on pooled data: {runs[pooled[0]].late_accuracy:.4f})"
     swings = sorted((i for i in federated if not math.isnan(runs[i].swing)), key=lambda i: runs[i].swing)
     if len(swings) > 1:
         least, most = swings[0], swings[-1]
@@ -145,7 +147,3 @@ def _range(counts: Sequence[int], noun: str) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _listed(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -86,7 +86,7 @@ def name_in_page(runs: list[RunRecord], settings: list[Setting], names: list[str
     labels = [found[0] if len(found) == 1 and len(settings) > 1 else "" for found in of_run]
     one_algorithm = len({run.title for run in runs}) == 1
     full = [
-        label if label and one_algorithm and name == run.title else ", ".join(filter(None, (name, label)))
+        label if label and one_algorithm and name == run.title else " · ".join(filter(None, (name, label)))
         for run, name, label in zip(runs, names, labels, strict=True)
     ]
     counts = Counter(full)

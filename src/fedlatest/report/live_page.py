@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from fedlatest.errors import RunFolderError
 from fedlatest.report.page import PageParts, embed, make_parts, render
 from fedlatest.report.page_data import Json, run_data
+from fedlatest.report.run_labels import listed
 from fedlatest.report.run_records import RunRecord, read_runs
 from fedlatest.runs import find_runs
 
@@ -51,9 +52,11 @@ class LivePage:
         with self._lock:
             version, note = self._update()
             if self._parts is None:
-                text = f"No run in {', '.join(map(str, self.folders))} has been evaluated yet. This page waits for one."
+                folders = listed(list(map(str, self.folders)))
+                text = f"No run in {folders} has been evaluated yet. This page waits for one."
                 return WAITING.format(title=escape(self.title), text=escape(" ".join(filter(None, (text, note)))))
-            return render(self._parts, title=self.title, live=version, note=note)
+            status = " · ".join(filter(None, (self._state, note)))
+            return render(self._parts, title=self.title, live=version, status=status)
 
     def as_json(self, version: str) -> str | None:
         """Return the parts of the page if they are not those of `version`, and None if they are."""
@@ -62,7 +65,14 @@ class LivePage:
             if current == version or self._parts is None:
                 return None
             parts = {name: part for name, part in self._parts._asdict().items() if name != "data"}
-            return embed({"version": current, "note": note, "parts": parts, "data": self._parts.data})
+            about = {"version": current, "state": self._state, "note": note}
+            return embed({**about, "parts": parts, "data": self._parts.data})
+
+    @property
+    def _state(self) -> str:
+        """`live` while a run goes on; otherwise that all runs are finished or have diverged."""
+        goes_on = any(cached.record.manifest.get("status") == "running" for cached in self._cache.values())
+        return "live" if goes_on else "all runs finished"
 
     def _update(self) -> tuple[str, str]:
         """Read what has changed; return the version of the content and the note."""

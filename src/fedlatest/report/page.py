@@ -20,11 +20,11 @@ from fedlatest.report.page_data import MOST_EVALUATIONS, Json, RunNames, make_da
 from fedlatest.report.published_curves import PublishedCurve
 from fedlatest.report.rank_figures import rank_diagram_source
 from fedlatest.report.run_diagnosis import diagnosis_table
+from fedlatest.report.run_labels import folder_title
 from fedlatest.report.run_records import RunRecord
-from fedlatest.report.tables import claims_table, configurations, headline, summary_table
+from fedlatest.report.tables import claims_table, configurations, summary_table
 from fedlatest.report.time_figures import curve_sources
 
-TITLE = "Federated learning with clients that come and go"
 MOST_OPEN_FINDINGS = 4  # a longer list is collapsed
 SCRIPTS = (
     "elements.js", "state.js", "scales.js", "chart.js", "downloads.js", "heatmap.js", "runs.js", "curves.js",
@@ -39,7 +39,7 @@ def write_page(
     *,
     claims: Sequence[Claim] = (),
     published: Mapping[Path, PublishedCurve] = _NONE,
-    title: str = TITLE,
+    title: str | None = None,
     leaderboard: Leaderboard | None = None,
 ) -> Path:
     """Write the report on some runs.
@@ -49,7 +49,7 @@ def write_page(
         path: The file to write; its name ends in .html or .htm.
         claims: Claims to list with their verdicts.
         published: Published curves to draw, by the folder of the run that they belong to.
-        title: Title of the page.
+        title: Title of the page; the names of the runs' folders if it is not given.
         leaderboard: The leaderboards of an arena, whose final runs are `runs`.
 
     Returns:
@@ -64,7 +64,9 @@ def write_page(
     if path.suffix not in (".html", ".htm"):
         raise ConfigError(f"{path}: the report is an HTML page; choose a name that ends in .html")
     parts = make_parts(runs, published=published, leaderboard=leaderboard)
-    text = render(parts, title=title, claims=claims, leaderboard=leaderboard)
+    text = render(
+        parts, title=title or folder_title([run.path for run in runs]), claims=claims, leaderboard=leaderboard
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -78,7 +80,6 @@ class PageParts(NamedTuple):
 
     colours: str
     what: str
-    headline: str
     findings: str
     summary: str
     configurations: str
@@ -115,7 +116,6 @@ def make_parts(
     return PageParts(
         colours=_colours(lines),
         what=escape(what_was_run(runs, settings)),
-        headline=headline(runs, full),
         findings=_listed(found),
         summary=summary_table(runs, settings, full, [line.dash for line in lines], data),
         configurations=configurations(runs, settings, names),
@@ -132,7 +132,7 @@ def render(
     claims: Sequence[Claim] = (),
     leaderboard: Leaderboard | None = None,
     live: str | None = None,
-    note: str = "",
+    status: str = "",
 ) -> str:
     """Return the page as HTML.
 
@@ -143,9 +143,9 @@ def render(
         leaderboard: The leaderboards of an arena.
         live: For a page that a server keeps up to date: the version of its content. The page then requests changes from
             the server that it came from.
-        note: A sentence about the state of what a live page shows.
+        status: The state of what a live page shows.
     """
-    dark, status = asset("dark.css"), " · ".join(filter(None, ("live", note)))
+    dark = asset("dark.css")
     scripts = SCRIPTS if live is None else (*SCRIPTS, "live.js")
     return Template(asset("page.html")).substitute(
         {**parts._asdict(), "data": embed(parts.data)},
@@ -154,7 +154,8 @@ def render(
         connect="" if live is None else "; connect-src 'self'",
         live=""
         if live is None
-        else f'<span id="live" role="status" data-version="{escape(live)}">{escape(status)}</span>',
+        else f'<span id="live" class="{"" if status.startswith("live") else "finished"}" role="status" '
+        f'data-version="{escape(live)}">{escape(status)}</span>',
         leaderboard_link="" if leaderboard is None else '<a href="#leaderboard">Leaderboard</a>',
         leaderboard=""
         if leaderboard is None
@@ -200,7 +201,7 @@ def _listed(sentences: Sequence[str]) -> str:
         return ""
     items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     is_open = "" if len(sentences) > MOST_OPEN_FINDINGS else " open"
-    return f"<details{is_open}><summary>Findings ({len(sentences)})</summary><ul>{items}</ul></details>"
+    return f"<details{is_open}><summary>Findings about all runs ({len(sentences)})</summary><ul>{items}</ul></details>"
 
 
 def _ids(runs: list[RunRecord]) -> list[str]:

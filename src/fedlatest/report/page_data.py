@@ -98,6 +98,7 @@ def run_data(run: RunRecord) -> Json:
     return {
         "algorithm": run.title,
         "status": run.manifest.get("status", "running"),
+        "pooled": pooled,
         "front": run.algorithm == "fedlaavg",
         "folder": run.path.name,
         "seeds": run.metrics.seeds,

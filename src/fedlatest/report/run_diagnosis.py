@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.diagnosis.fedavg_bias import WINDOWS, fedavg_weights, total_variation
+from fedlatest.report.run_labels import listed
 from fedlatest.report.run_records import RunRecord, Values
 from fedlatest.report.tables import DASH, table
 from fedlatest.runs import ClientRecord, RunFolder
@@ -125,4 +126,4 @@ def _weights_by_row(clients: ClientRecord) -> tuple[int, Values]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
+    return listed([*names[:3], f"{len(names) - 3} others"] if len(names) > 4 else names)

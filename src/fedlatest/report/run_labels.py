@@ -1,13 +1,15 @@
-"""Labels of runs that are drawn in one figure or listed in one table: the algorithm, and what differs."""
+"""Labels of runs that are drawn in one figure or listed in one table, lists of labels, and titles of reports."""
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedlatest.report.run_records import RunRecord
 
 _NOT_A_SETTING = {"algorithm", "name", "title", "recipe"}
+_MOST_FOLDERS = 3  # in a title
 
 
 def label_runs(runs: list[RunRecord]) -> list[str]:
@@ -30,6 +32,35 @@ def label_runs(runs: list[RunRecord]) -> list[str]:
             is_distinct = len(same) == 1 or shown.count(own) == 1
             details[number] = own if is_distinct else [*own, folder]
     return [_label(run, details[number]) for number, run in enumerate(runs)]
+
+
+def folder_title(folders: Sequence[Path]) -> str:
+    """Return the title of a report on some folders: their names; that of the folder above if there are many.
+
+    >>> folder_title([Path("runs/lr=0.1"), Path("runs/lr=0.2")]), folder_title([Path(f"runs/{i}") for i in range(9)])
+    ('lr=0.1 and lr=0.2', 'runs')
+    """
+    paths = [folder.resolve() for folder in folders]
+    names = list(dict.fromkeys(path.name for path in paths))
+    if len(names) > _MOST_FOLDERS:
+        names = [Path(os.path.commonpath(paths)).name]
+    return listed(list(filter(None, names)) or ["Runs"])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a part of a sentence, separated by semicolons if a name contains a comma.
+
+    >>> listed(["FedLaAvg", "FedAvg", "SCAFFOLD"])
+    'FedLaAvg, FedAvg and SCAFFOLD'
+    >>> listed(["FedLaAvg", "FedLaAvg, fresh", "FedAvg"])
+    'FedLaAvg; FedLaAvg, fresh; and FedAvg'
+    """
+    *first, last = names
+    if not first:
+        return last
+    return (
+        f"{'; '.join(first)}; and {last}" if any(", " in name for name in names) else f"{', '.join(first)} and {last}"
+    )
 
 
 def _label(run: RunRecord, details: list[str]) -> str:

@@ -98,12 +98,3 @@ def virtual_time(run: RunRecord) -> Values | None:
     """Return the column `time` of the metrics, [seeds, evaluations]; None if they have none."""
     time = run.metrics.column("time")
     return time if np.isfinite(time).all() else None
-
-
-def spread(values: Values) -> float:
-    """Return the standard deviation over seeds; NaN for a single seed.
-
-    >>> round(spread(np.array([0.1, 0.3])), 4)
-    0.1414
-    """
-    return float(values.std(ddof=1)) if values.size > 1 else float("nan")

@@ -1,6 +1,7 @@
 """Statistics of comparisons: confidence intervals over seeds, and ranks of methods over cases."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +21,33 @@ def half_width(values: Values) -> float:
     """
     if values.size < 2:
         return math.nan
+    if np.ptp(values) == 0:
+        return 0.0
     quantile = stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1)
     return float(quantile * values.std(ddof=1) / math.sqrt(values.size))
+
+
+def with_interval(mean: float, half: float, digits: int = 4) -> str:
+    """Return a mean as text, with `half_width` after ± unless it is 0 or not known.
+
+    >>> with_interval(0.5, 0.25, 2), with_interval(0.5, math.nan, 2)
+    ('0.50 ± 0.25', '0.50')
+    """
+    text = f"{mean:.{digits}f}"
+    return f"{text} ± {half:.{digits}f}" if half > 0 else text
+
+
+def interval_note(num_seeds: Sequence[int]) -> str:
+    """Return what ± means among runs with these numbers of seeds; empty if all of them have one seed.
+
+    >>> interval_note([5, 5]), interval_note([1, 3, 5]), interval_note([1])
+    ('± 95% interval over 5 seeds', '± 95% interval over 3 to 5 seeds', '')
+    """
+    several = sorted({number for number in num_seeds if number > 1})
+    if not several:
+        return ""
+    low, high = several[0], several[-1]
+    return f"± {CONFIDENCE:.0%} interval over {low if low == high else f'{low} to {high}'} seeds"
 
 
 def lower_median(values: Values) -> float:

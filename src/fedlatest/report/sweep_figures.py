@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from fedlatest.files import write_csv
 from fedlatest.report.figures import OTHER_STYLES, algorithm_styles, canvas, save
 from fedlatest.report.run_records import RunRecord
-from fedlatest.report.statistics import half_width
+from fedlatest.report.statistics import half_width, interval_note, with_interval
 from fedlatest.runs import RunFolder
 
 LOG_RATIO = 20  # values that span more than this ratio are drawn on a logarithmic axis
 MOST_LINES_IN_PANEL = 12
+SHIFT = 0.12  # between the points of a category, so that they do not cover each other
 
 
 class SweepPoint(NamedTuple):
@@ -23,6 +24,7 @@ class SweepPoint(NamedTuple):
 
     keys: tuple[str, ...]
     values: tuple[str, ...]  # one per key; empty where the key does not apply
+    seeds: int
     accuracy: float  # late mean test accuracy
     interval: float  # half the width of its 95% confidence interval; NaN with one seed
     swing: float
@@ -35,8 +37,11 @@ class SweepPoint(NamedTuple):
         """The results as text."""
         if self.diverged:
             return ["diverged", "-", "-"]
-        accuracy = f"{self.accuracy:.4f}" + ("" if math.isnan(self.interval) else f" ± {self.interval:.4f}")
-        return [accuracy, "-" if math.isnan(self.swing) else f"{self.swing:.4f}", f"{self.staleness:.0f}"]
+        return [
+            with_interval(self.accuracy, self.interval),
+            "-" if math.isnan(self.swing) else f"{self.swing:.4f}",
+            f"{self.staleness:.0f}",
+        ]
 
 
 def read_points(folders: Sequence[Path], keys: Sequence[str]) -> list[SweepPoint]:
@@ -50,7 +55,7 @@ def read_points(folders: Sequence[Path], keys: Sequence[str]) -> list[SweepPoint
     for folder in map(RunFolder, folders):
         run = RunRecord(folder.path, folder.manifest, folder.metrics())
         values = tuple(str(run.recipe[key]) if key in run.recipe else "" for key in keys)
-        about = (tuple(keys), values)
+        about = (tuple(keys), values, len(run.manifest["seeds"]))
         if not folder.finished:
             unknown = (math.nan,) * 4
             points.append(SweepPoint(*about, *unknown, run.algorithm, run.manifest.get("diverged", "")))
@@ -63,17 +68,17 @@ def read_points(folders: Sequence[Path], keys: Sequence[str]) -> list[SweepPoint
 
 def write_points(points: Sequence[SweepPoint], path: Path) -> Path:
     """Write the table as CSV; return `path`."""
-    header = [*points[0].keys, "accuracy", "interval", "swing", "largest_staleness", "diverged"]
-    rows = [
-        [*point.values, *("" if math.isnan(number) else f"{number:.9g}" for number in point[2:6]), point.diverged]
-        for point in points
-    ]
+    numbers = ("late_accuracy", "late_accuracy_ci95_half_width", "swing", "largest_staleness")
+    rows = [[*point.values, point.seeds, *map(_plain, point[3:7]), point.diverged] for point in points]
+    header = [*points[0].keys, "seeds", *numbers, "diverged"]
     write_csv(path, [header, *rows])
     return path
 
 
 def draw_sweep(points: Sequence[SweepPoint], keys: Sequence[str], path: Path) -> Path:
     """Draw accuracy and swing over the key with the most numeric values; the other keys distinguish the lines.
+
+    Points are joined by lines only if that key is numeric.
 
     Args:
         points: the results.
@@ -103,21 +108,31 @@ def draw_sweep(points: Sequence[SweepPoint], keys: Sequence[str], path: Path) ->
             where = [_position(member.values[column], categories, numeric=numeric) for member in members]
             order = np.argsort(where, kind="stable")
             x = np.array(where)[order]
+            style = {"color": colour, "linestyle": dashes}
+            if not numeric:
+                style["linestyle"] = "none"
+                x += min(SHIFT, 0.6 / len(lines)) * (number - (len(lines) - 1) / 2)
             for each, values, errors in (
                 (axes[0], [m.accuracy for m in members], [m.interval for m in members]),
                 (axes[1], [m.swing for m in members], None),
             ):
                 bars = None if errors is None else np.nan_to_num(np.array(errors)[order])
                 each.errorbar(
-                    x, np.array(values)[order], yerr=bars, color=colour, linestyle=dashes, marker="o", markersize=3.5,
+                    x, np.array(values)[order], yerr=bars, **style, marker="o", markersize=3.5,
                     linewidth=1.2, capsize=2, label=label or None,
                 )  # fmt: skip
-        for each, title in zip(axes, ("late test accuracy", "swing in the last quarter"), strict=True):
+        note = interval_note([point.seeds for point in points])
+        accuracy = "late test accuracy" + (f"\n({note})" if note else "")
+        for each, title in zip(axes, (accuracy, "swing in the last quarter"), strict=True):
             each.set(xlabel=axis, ylabel=title)
             _set_ticks(each, [number for number in numbers if number is not None] if numeric else None, categories)
         if 1 < len(lines) <= MOST_LINES_IN_PANEL:
             axes[0].legend(frameon=False, fontsize=7)
         return save(figure, path)
+
+
+def _plain(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.9g}"
 
 
 def _axis_key(points: Sequence[SweepPoint], keys: Sequence[str]) -> str:

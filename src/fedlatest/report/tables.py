@@ -11,12 +11,26 @@ import numpy as np
 from fedlatest.report.claims import Claim
 from fedlatest.report.grouping import POOLED, Setting
 from fedlatest.report.run_records import RunRecord
-from fedlatest.report.run_summaries import SUMMARIES, Values, spread
+from fedlatest.report.run_summaries import SUMMARIES
+from fedlatest.report.statistics import half_width, interval_note, with_interval
 
 DASH = "\N{EN DASH}"
 VERDICTS = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", f"{DASH} not judged")}
 DIGITS = {"megabytes": 1, "seconds": 1}  # after the decimal point; 4 for other numbers
 STATUS = {"finished": "", "diverged": "diverged", "running": "still running"}
+THEORY = {"smallest_e": "E", "bound": "bound I"}  # columns: hidden until the reader selects them
+HELP = {
+    "late_accuracy": "test accuracy, mean over the last quarter of the rounds",
+    "swing": "largest minus smallest test accuracy in the last quarter of the rounds",
+    "final_accuracy": "test accuracy at the last evaluation",
+    "final_train_loss": "training loss at the last evaluation",
+    "megabytes": "megabytes sent and received by all clients, of one seed",
+    "seconds": "wall time of the run",
+    "staleness": "largest number of rounds since a client last took part, over all clients, rounds and seeds",
+    "smallest_e": "theory: the smallest E for which Assumption 4 of the FedLaAvg paper holds, that is, every client is "
+    "available at least once in any E consecutive rounds",
+    "bound": "theory: the bound I of Lemma 1 on the staleness of FedLaAvg, which follows from E",
+}
 
 Json = dict[str, Any]
 
@@ -32,9 +46,9 @@ def swatch(number: int, dash: str) -> str:
 def summary_table(
     runs: list[RunRecord], settings: Sequence[Setting], names: Sequence[str], dashes: Sequence[str], data: Json
 ) -> str:
-    """Return a table with one row per run; E is that of Assumption 4, I the bound of Lemma 1.
+    """Return a table with one row per run, and below it what ± and the columns mean.
 
-    The attribute `data-value` of a cell is what a script sorts by.
+    The attribute `data-value` of a cell is what a script sorts by, `data-interval` half of its confidence interval.
 
     Args:
         runs: The runs.
@@ -44,48 +58,29 @@ def summary_table(
         data: What the page's charts show: `make_data`.
     """
     keys = [key for key in data["keys"] if key != "algorithm"]
-    head = ["run", *SUMMARIES.values(), *keys, "E", "bound I", "largest staleness"]
-    columns = ["run", *SUMMARIES, *(f"value-{key}" for key in keys), "smallest_e", "bound", "staleness"]
+    head = ["run", *SUMMARIES.values(), *keys, "largest staleness", *THEORY.values()]
+    columns = ["run", *SUMMARIES, *(f"value-{key}" for key in keys), "staleness", *THEORY]
     rows = []
     for i in dict.fromkeys(i for setting in settings for i in setting.runs):
         run, content = runs[i], data["runs"][i]
         status = STATUS.get(run.manifest.get("status", "running"), "")
         note = f' <span class="note">{status}</span>' if status else ""
-        cells = [_mean_and_spread(content["summary"][name], DIGITS.get(name, 4)) for name in SUMMARIES]
+        cells = [_mean_and_interval(content["summary"][name], DIGITS.get(name, 4)) for name in SUMMARIES]
         cells += [_value_cell(content["values"].get(key)) for key in keys]
         title = f'title="{escape(str(run.path))}"'
         rows.append(
             f'<tr data-run="{i}"><th scope="row" {title} data-value="{escape(names[i])}">{swatch(i, dashes[i])}'
-            f"{escape(names[i])}{note}</th>{''.join(cells)}{''.join(_theory_cells(run))}</tr>"
+            f"{escape(names[i])}{note}</th>{''.join(cells)}{''.join(_staleness_cells(run))}</tr>"
         )
-    return table(head, rows, text_columns=1, caption="All runs", columns=columns)
-
-
-def headline(runs: list[RunRecord], names: Sequence[str]) -> str:
-    """Return the most important numbers of some runs: best accuracy, smallest swing, largest staleness."""
-    known = [
-        i for i, run in enumerate(runs) if run.algorithm != POOLED and not math.isnan(run.late_accuracy)
-    ]  # a run that is not finished counts with what it has reached
-    cards = []
-    if known:
-        best = max(known, key=lambda i: runs[i].late_accuracy)
-        late = runs[best].late("test_accuracy").mean(axis=1)
-        cards.append(("best late accuracy" if len(known) > 1 else "late accuracy", _with_spread(late, 4), names[best]))
-    steady = [i for i in known if not math.isnan(runs[i].swing)]
-    if steady:
-        least = min(steady, key=lambda i: runs[i].swing)
-        cards.append(("smallest swing" if len(steady) > 1 else "swing", number(runs[least].swing), names[least]))
-        stalest = max(known, key=lambda i: runs[i].largest_staleness)
-        cards.append(("largest staleness", f"{runs[stalest].largest_staleness:,} rounds", names[stalest]))
-    running = sum(run.manifest.get("status") == "running" for run in runs)
-    progress = [
-        f"{running} running" if running else "",
-        f"{_num_diverged(runs)} diverged" if _num_diverged(runs) else "",
-    ]
-    cards.append(("runs", str(len(runs)), ", ".join(filter(None, progress)) or "all finished"))
-    return "".join(
-        f'<div class="card"><span>{escape(title)}</span><b>{escape(value)}</b><small>{escape(detail)}</small></div>'
-        for title, value, detail in cards
+    meanings = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(HELP[column])}</dd>"
+        for name, column in zip(head, columns, strict=True)
+        if column in HELP
+    )
+    return (
+        table(head, rows, text_columns=1, caption="All runs", columns=columns)
+        + f'<p class="caption">{escape(_means_note(runs))}</p>'
+        + f"<details><summary>What do the columns mean?</summary><dl>{meanings}</dl></details>"
     )
 
 
@@ -126,27 +121,20 @@ def configurations(runs: list[RunRecord], settings: Sequence[Setting], names: Se
     return "".join(parts)
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Format a number with a fixed number of digits; NaN as a dash."""
-    return DASH if math.isnan(value) else f"{value:.{digits}f}"
+def _means_note(runs: Sequence[RunRecord]) -> str:
+    """Return what the numbers of the table and the number after ± are."""
+    note = interval_note([len(run.metrics.seeds) for run in runs])
+    return f"Numbers are means over seeds {note} (Student's t)." if note else "Each run has one seed, so there is no ±."
 
 
-def _mean_and_spread(values: Sequence[float | None], digits: int) -> str:
-    """Return a cell with the mean and the standard deviation over seeds."""
+def _mean_and_interval(values: Sequence[float | None], digits: int) -> str:
+    """Return a cell with the mean over seeds and its confidence interval."""
     found = np.array([math.nan if value is None else value for value in values], np.float64)
-    mean = float(found.mean())
-    return f'<td class="number" data-value="{_sort_value(mean)}">{_with_spread(found, digits)}</td>'
-
-
-def _with_spread(values: Values, digits: int) -> str:
-    """Return mean ± standard deviation; the mean alone for one seed or if all seeds have the same value.
-
-    >>> _with_spread(np.array([0.25, 0.75]), 2)
-    '0.50 ± 0.35'
-    """
-    deviation = spread(values)
-    text = number(float(values.mean()), digits)
-    return text if math.isnan(deviation) or np.ptp(values) == 0 else f"{text} ± {number(deviation, digits)}"
+    mean, half = float(found.mean()), half_width(found)
+    if math.isnan(mean):
+        return f'<td class="number" data-value="">{DASH}</td>'
+    about = f' data-interval="{half:.9g}" title="{interval_note([found.size])}"' if half > 0 else ""
+    return f'<td class="number" data-value="{mean:.9g}"{about}>{with_interval(mean, half, digits)}</td>'
 
 
 def _value_cell(value: Any) -> str:
@@ -156,26 +144,18 @@ def _value_cell(value: Any) -> str:
     return f'<td class="number" data-value="{escape(str(value))}">{escape(text)}</td>'
 
 
-def _theory_cells(run: RunRecord) -> list[str]:
-    """Return the cells of E, the bound and the largest staleness."""
+def _staleness_cells(run: RunRecord) -> list[str]:
+    """Return the cells of the largest staleness and of THEORY."""
     facts = run.manifest.get("availability") or {}
-    numbers = [facts.get(name) for name in ("smallest_e", "staleness_bound")]
-    numbers.append(None if run.algorithm == POOLED else run.largest_staleness)
+    numbers = [None if run.algorithm == POOLED else run.largest_staleness]
+    numbers += [facts.get(name) for name in ("smallest_e", "staleness_bound")]
     texts = [DASH if found is None else str(found) for found in numbers]
-    if "clients_examined" in facts and numbers[0] is not None:
-        texts[0] = f"at least {texts[0]}"
+    if "clients_examined" in facts and numbers[1] is not None:
+        texts[1] = f"at least {texts[1]}"
     return [
         f'<td class="number" data-value="{"" if found is None else escape(str(found))}">{escape(text)}</td>'
         for found, text in zip(numbers, texts, strict=True)
     ]
-
-
-def _sort_value(value: float) -> str:
-    return f"{value:.9g}" if math.isfinite(value) else ""
-
-
-def _num_diverged(runs: list[RunRecord]) -> int:
-    return sum(run.manifest.get("status") == "diverged" for run in runs)
 
 
 def _setting_labels(runs: list[RunRecord], settings: Sequence[Setting]) -> list[str]:
@@ -217,7 +197,9 @@ def table(
         caption: name of the table, for readers who cannot see it.
         columns: identifiers of the columns, for a table that a script sorts.
     """
-    identifiers = [""] * len(head) if columns is None else [f' data-column="{escape(name)}"' for name in columns]
+    identifiers = [""] * len(head)
+    if columns is not None:
+        identifiers = [f' data-column="{escape(name)}" title="{escape(HELP.get(name, ""))}"' for name in columns]
     cells = [
         f'<th scope="col"{"" if i < text_columns else " class=number"}{identifier}>{escape(name)}</th>'
         for i, (name, identifier) in enumerate(zip(head, identifiers, strict=True))

@@ -3,9 +3,12 @@
 // A series is {key, label, colour, dash, width, x, y}, optionally with low and high (a band, unless hasBand is
 // false), lines (drawn instead of y), published ({x, y}, drawn behind the line) and front (drawn last). A mark is
 // {x or y, label}: a line across the plot. With the option `markers`, points are marked and ranges are strokes instead
-// of a band; with `categories`, x is a position in a list of texts.
+// of a band; with `categories`, x is a position in a list of texts and points are not joined. A series with markers can
+// have colours (one per point) and a shift (of its points, in x).
 
 const MOST_IN_TIP = 20; // rows of a tooltip
+const MOST_TRIED = 8; // values that are marked on the axis instead of round numbers
+const colourAt = (one, i) => one.colours?.[i] ?? one.colour;
 
 class LineChart {
   constructor(box, options) {
@@ -61,18 +64,22 @@ class LineChart {
     this.width = this.plot.clientWidth;
     const width = Math.max(280, this.width);
     const [least, most] = this.options.height;
-    const height = Math.round(Math.min(most, Math.max(least, 0.45 * width)));
+    const slot = (width - 76) / (this.options.categories || []).length;
+    this.isTilted = this.options.categories?.some((text) => 7 * Math.min(text.length, 24) > slot); // or they would overlap
+    const below = this.isTilted ? 104 : 44, height = Math.round(Math.min(most, Math.max(least, 0.45 * width)) + below - 44);
     this.computeRanges();
-    const ticksY = this.log ? logTicks(...this.rangeY) : ticks(...this.rangeY, height / 60);
+    const ticksY = this.log ? logTicks(...this.rangeY)
+      : (this.options.wholeY ? wholeTicks : ticks)(...this.rangeY, height / 60);
     const left = 32 + 7.2 * Math.max(2, ...ticksY.map((tick) => tick.text.length));
-    this.frame = { left, right: width - 16, top: 12, bottom: height - 44 };
+    this.frame = { left, right: width - 16, top: 12, bottom: height - below };
     const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
     this.drawAxes(image, ticksY, width, height);
     const inside = this.clip(image);
     for (const one of this.series) this.drawBackground(inside, one);
     if (this.options.markers) for (const one of this.series) this.drawMarkers(inside, one);
-    for (const one of this.series) if (!one.front) this.drawLine(inside, one);
-    for (const one of this.series) if (one.front) this.drawLine(inside, one);
+    const joined = this.options.categories ? [] : this.series;
+    for (const one of joined) if (!one.front) this.drawLine(inside, one);
+    for (const one of joined) if (one.front) this.drawLine(inside, one);
     for (const mark of this.marks) this.drawMark(image, mark);
     if (!this.stops.length) {
       const middle = { x: width / 2, y: height / 2, "text-anchor": "middle", class: "nothing" };
@@ -89,7 +96,7 @@ class LineChart {
     const ends = this.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]).filter((x) => x !== undefined);
     this.full = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
     const [first, last] = this.domain || this.full;
-    this.rangeX = first !== last ? [first, last] : this.options.logX ? [first / 2, first * 2] : [first - 1, last + 1];
+    this.rangeX = first !== last ? [first, last] : this.options.logX ? [first / 2, first * 2] : [first - 0.5, last + 0.5];
     if (this.options.categories) this.rangeX = [first - 0.5, last + 0.5];
     else if (this.options.markers && first !== last) { // so that marks at the ends are complete
       const margin = 0.02 * (this.options.logX ? Math.log(last / first) : last - first);
@@ -142,11 +149,17 @@ class LineChart {
       svg("path", { d: `M${left} ${y}H${right}`, class: "grid" }, image);
       svg("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "tick-y" }, image, text);
     }
+    let free = -Infinity; // where the previous text ends
     for (const { value, text } of this.ticksX((right - left) / 90)) {
-      const x = this.px(value);
+      const x = this.px(value), anchor = x > width - 30 ? "end" : "middle", half = 3.5 * text.length;
       svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, image);
-      const anchor = x > width - 30 ? "end" : "middle";
-      svg("text", { x, y: bottom + 19, "text-anchor": anchor, class: "tick-x" }, image, text);
+      if (this.isTilted) {
+        const place = { x: x + 4, y: bottom + 16, "text-anchor": "end", transform: `rotate(-40 ${x + 4} ${bottom + 16})` };
+        svg("text", { ...place, class: "tick-x" }, image, shortened(text, 14));
+      } else if (x - half > free) {
+        svg("text", { x, y: bottom + 19, "text-anchor": anchor, class: "tick-x" }, image, text);
+        free = x + half + 4;
+      }
     }
     svg("path", { d: `M${left} ${bottom}H${right}`, class: "axis" }, image);
     const titleX = { x: (left + right) / 2, y: height - 6, "text-anchor": "middle", class: "title" };
@@ -157,14 +170,14 @@ class LineChart {
   }
 
   ticksX(count) {
-    const { categories, fractions, formatX, logX } = this.options, [first, last] = this.rangeX;
+    const { categories, fractions, formatX, logX, tried } = this.options, [first, last] = this.rangeX;
     if (categories) {
       const isShown = ({ value }) => value >= first && value <= last;
       return categories.map((text, value) => ({ value, text: shortened(text, 24) })).filter(isShown);
     }
+    if (tried && tried.length <= MOST_TRIED) return tried.map((value) => ({ value, text: formatX(value) }));
     if (logX) return logTicks(first, last);
-    const found = ticks(first, last, count, formatX);
-    return fractions ? found : found.filter(({ value }) => Number.isInteger(value)); // rounds are integers
+    return fractions ? ticks(first, last, count, formatX) : wholeTicks(first, last, count); // rounds are integers
   }
 
   /** Add a group whose content is clipped to the plot area. */
@@ -199,14 +212,15 @@ class LineChart {
     }
   }
 
-  drawMarkers(inside, { key, colour, x, y, low, high }) {
+  drawMarkers(inside, one) {
+    const { key, x, y, low, high, shift = 0 } = one;
     x.forEach((at, i) => {
       if (y[i] === null || (this.log && y[i] <= 0)) return;
-      const about = { "data-key": key, stroke: colour }, cx = this.px(at);
+      const about = { "data-key": key, stroke: colourAt(one, i) }, cx = this.px(at + shift);
       if (low && low[i] !== high[i] && !(this.log && low[i] <= 0)) {
         svg("path", { ...about, class: "whisker", d: `M${cx} ${this.py(low[i])}V${this.py(high[i])}` }, inside);
       }
-      svg("circle", { "data-key": key, cx, cy: this.py(y[i]), r: 4, fill: colour }, inside);
+      svg("circle", { ...about, cx, cy: this.py(y[i]), r: 4, fill: about.stroke }, inside);
     });
   }
 
@@ -265,7 +279,7 @@ class LineChart {
       const i = nearest(one.x, x);
       if (i === -1 || one.y[i] === null || x < one.x[0] || x > one.x[one.x.length - 1]) continue;
       const published = one.published && one.published.y[nearest(one.published.x, x)];
-      rows.push({ one, y: one.y[i], low: one.low && one.low[i], high: one.high && one.high[i], published });
+      rows.push({ one, colour: colourAt(one, i), y: one.y[i], low: one.low && one.low[i], high: one.high && one.high[i], published });
     }
     return { x, rows: rows.sort((a, b) => b.y - a.y) };
   }
@@ -287,21 +301,22 @@ class LineChart {
     const { x, rows } = this.valuesAtCrosshair(), { formatX, formatY } = this.options;
     const at = this.px(x);
     svg("path", { d: `M${at} ${this.frame.top}V${this.frame.bottom}`, class: "cursor" }, this.layer);
-    for (const { one, y } of rows) {
-      if (!(this.log && y <= 0)) svg("circle", { cx: at, cy: this.py(y), r: 4, fill: one.colour }, this.layer);
+    for (const { one, colour, y } of rows) {
+      const cx = this.px(x + (one.shift || 0));
+      if (!(this.log && y <= 0)) svg("circle", { cx, cy: this.py(y), r: 4, fill: colour }, this.layer);
     }
     const title = `${this.options.x} ${formatX(x)}`;
     const more = rows.length - MOST_IN_TIP;
     const shown = rows.slice(0, MOST_IN_TIP);
-    const table = html("table", {}, ...shown.map(({ one, y, low, high, published }) => html("tr", {},
-      html("td", {}, swatch(one.colour, one.dash)), html("td", {}, one.label), html("td", {}, formatY(y)),
+    const table = html("table", {}, ...shown.map(({ one, colour, y, low, high, published }) => html("tr", {},
+      html("td", {}, swatch(colour, one.dash, one.isPoint)), html("td", {}, one.label), html("td", {}, formatY(y)),
       html("td", {}, [
         isNumber(low) && low !== high ? `${formatY(low)}–${formatY(high)}` : "",
         isNumber(published) ? `published ${formatY(published)}` : "",
       ].filter(Boolean).join("\n")))));
     this.tip.replaceChildren(html("b", {}, title), table, more > 0 ? `and ${more} more` : "");
     place(this.tip, this.plot, at, 16);
-    const values = rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join(", ");
+    const values = rows.map(({ one, y }) => `${one.label} ${formatY(y)}`).join("; ");
     if (announced) announce(`${title}: ${values || "no values"}`);
   }
 

@@ -32,7 +32,7 @@ function staleness() {
     if (!runs.length) return showSentence("staleness", "No run in this setting has clients.");
     const titles = ["Mean over clients", "Largest over clients", "Distribution over all clients and rounds"];
     const boxes = titles.map((title) => titled(title));
-    const missing = runs.filter((run) => !run.staleness.values).map((run) => run.label).join(", ");
+    const missing = listed(runs.filter((run) => !run.staleness.values).map((run) => run.label));
     const note = `The distribution is not shown for ${missing}: participation is known after a run is finished.`;
     const pair = html("div", { class: "pair" }, boxes[0], boxes[1]);
     within("staleness", "content").replaceChildren(pair, boxes[2], ...(missing ? [caption(note)] : []));
@@ -40,7 +40,7 @@ function staleness() {
       x: "round", y: "mean staleness", file: "mean-staleness",
     });
     const largest = addChart(boxes[1], "Largest staleness over rounds", {
-      x: "round", y: "largest staleness", file: "largest-staleness",
+      x: "round", y: "largest staleness", wholeY: true, file: "largest-staleness",
     });
     const distribution = addChart(boxes[2], "Share of clients and rounds by staleness", {
       x: "staleness", y: "share with at least this staleness", formatY: percent, file: "staleness-distribution",

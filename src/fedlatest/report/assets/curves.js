@@ -28,7 +28,7 @@ function curves() {
       series, y: text, formatY, x, formatX, fractions: STATE.x !== "round", log: STATE.scale === "log", keepZoom,
     });
     within("curves", "content").textContent = missing.length
-      ? `Not shown, because the quantity is not known (bytes are known after a run is finished): ${missing.join(", ")}.`
+      ? `Not shown, because the quantity is not known (bytes are known after a run is finished): ${listed(missing)}.`
       : "";
   };
   const ranges = rangeControls(within("curves", "ranges"), chart);
@@ -37,7 +37,7 @@ function curves() {
     repair();
     within("curves", "controls").replaceChildren(...curveControls(runs, redraw, ranges));
     const items = runs.map((run) => ({ ...run, label: run.label + (STATUS[run.status] || "") }));
-    const change = () => { redraw(); select(); };
+    const change = () => { redraw(); select(); showHeadline(); };
     legend(within("curves", "legend"), items, STATE.hide, change, (key) => chart.highlight(key));
     redraw();
     ranges();

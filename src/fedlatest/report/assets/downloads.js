@@ -77,7 +77,7 @@ function addLegend(image, chart, width, top, ink) {
     const length = 44 + 6.8 * one.label.length;
     if (x > chart.frame.left && x + length > width) [x, y] = [chart.frame.left, y + 20];
     const line = svg("path", { d: `M${x} ${y}h28`, fill: "none", "stroke-width": 2.5 }, image);
-    const sample = chart.plot.querySelector(`.line[data-key="${CSS.escape(one.key)}"]`);
+    const key = `[data-key="${CSS.escape(one.key)}"]`, sample = chart.plot.querySelector(`.line${key}, circle${key}`);
     line.setAttribute("stroke", sample ? getComputedStyle(sample).stroke : ink);
     if (one.dash) line.setAttribute("stroke-dasharray", one.dash);
     svg("text", { x: x + 34, y: y + 4, fill: ink, "font-size": "12px" }, image, one.label);

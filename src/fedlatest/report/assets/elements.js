@@ -22,9 +22,10 @@ function svg(name, attributes = {}, parent = null, text = null) {
   return element;
 }
 
-function swatch(colour, dash) {
+function swatch(colour, dash, isPoint = false) {
   const image = svg("svg", { class: "swatch", viewBox: "0 0 28 10", "aria-hidden": "true" });
-  svg("path", { d: "M1 5H27", stroke: colour, "stroke-dasharray": dash || null }, image);
+  if (isPoint) svg("circle", { cx: 14, cy: 5, r: 4.5, fill: colour }, image);
+  else svg("path", { d: "M1 5H27", stroke: colour, "stroke-dasharray": dash || null }, image);
   return image;
 }
 
@@ -35,6 +36,8 @@ const fourDigits = (value) => value.toFixed(4);
 const shortest = (value) => Number(value.toPrecision(3));
 const percent = (value, places = null) => `${places === null ? shortest(100 * value) : (100 * value).toFixed(places)}%`;
 
+/** Join names; with semicolons if a name contains a comma. */
+const listed = (names) => names.join(names.some((name) => name.includes(", ")) ? "; " : ", ");
 const shortened = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
 /** Return mean, lowest and highest of some numbers, of which null is left out; null if there are none. */
@@ -79,11 +82,11 @@ function choice(label, options, selected, change) {
   return box;
 }
 
-/** Fill a legend with buttons that show and hide lines; `items` are {key, label, colour, dash}, `hidden` has keys. */
+/** Fill a legend with buttons that show and hide lines; `items` are {key, label, colour, dash, isPoint}, `hidden` has keys. */
 function legend(box, items, hidden, change, highlight = () => {}) {
-  box.replaceChildren(...items.map(({ key, label, colour, dash }) => {
+  box.replaceChildren(...items.map(({ key, label, colour, dash, isPoint }) => {
     const button = html("button", { type: "button", "data-key": key, "aria-pressed": String(!hidden.has(key)) });
-    button.append(swatch(colour, dash), label);
+    button.append(swatch(colour, dash, isPoint), label);
     button.addEventListener("click", () => {
       if (!hidden.delete(key)) hidden.add(key);
       button.setAttribute("aria-pressed", String(!hidden.has(key)));

@@ -42,7 +42,7 @@ class HeatMap {
     const clients = rows[rows.length - 1], rounds = columns[columns.length - 1];
     const y = (client) => top + (client / clients) * (bottom - top);
     let previous = -Infinity; // position of the last name; names that would overlap it are left out
-    const starts = labels.length ? labels : ticks(0, clients, 4).map(({ value }) => [whole(value), value]);
+    const starts = labels.length ? labels : wholeTicks(0, clients, 4).map(({ value }) => [whole(value), value]);
     starts.forEach(([name, first], i) => {
       const next = labels.length ? (i + 1 < starts.length ? starts[i + 1][1] : clients) : first;
       svg("path", { d: `M${left - 5} ${y(first)}H${left}`, class: "axis" }, image);
@@ -51,7 +51,7 @@ class HeatMap {
       svg("text", { x: left - 8, y: middle + 4, "text-anchor": "end" }, image, name);
       previous = middle;
     });
-    for (const { value, text } of ticks(0, rounds, (right - left) / 90, whole)) {
+    for (const { value, text } of wholeTicks(0, rounds, (right - left) / 90)) {
       const x = left + (value / rounds) * (right - left);
       svg("path", { d: `M${x} ${bottom}v5`, class: "axis" }, image);
       svg("text", { x, y: bottom + 19, "text-anchor": x > width - 30 ? "end" : "middle" }, image, text);

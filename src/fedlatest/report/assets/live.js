@@ -20,19 +20,21 @@ function showLive(text) {
   if (live.textContent !== text) live.textContent = text;
 }
 
-function update({ version, note, parts, data }) {
+function update({ version, state, note, parts, data }) {
   const shape = () => JSON.stringify([DATA.settings.map(({ label }) => label), DATA.runs.length > 1]);
   const before = shape(), focused = document.activeElement;
   DATA = data;
   live.dataset.version = version;
   document.getElementById("colours").textContent = parts.colours;
-  for (const name of ["what", "headline", "findings", "summary", "configurations", "thinned", "diagnosis"]) {
+  for (const name of ["what", "findings", "summary", "configurations", "thinned", "diagnosis"]) {
     replaceContent(document.getElementById(name), parts[name]);
   }
   if (shape() !== before) drawTools();
   redrawSections();
   refocus(focused);
-  showLive(["live, updated", new Date().toLocaleTimeString(), note && `· ${note}`].filter(Boolean).join(" "));
+  const isLive = state === "live", now = isLive ? `live, updated ${new Date().toLocaleTimeString()}` : state;
+  live.classList.toggle("finished", !isLive);
+  showLive([now, note].filter(Boolean).join(" · "));
 }
 
 /** Replace the content of an element; parts of it that were open and how far it was scrolled stay as they were. */

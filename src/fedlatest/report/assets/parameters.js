@@ -1,5 +1,8 @@
 // The section Hyperparameters: a number that summarises each run over a value in which runs differ.
 
+const LOG_RATIO = 20; // values that span more than this ratio are drawn on a logarithmic axis
+const SHIFT = 0.12; // between the points of a category, so that they do not cover each other
+
 function parameters() {
   let chart = null;
   return () => {
@@ -12,12 +15,14 @@ function parameters() {
     const [most] = [...keys].sort((a, b) => isNumeric(b) - isNumeric(a) || numValues(b) - numValues(a));
     const key = keys.includes(STATE.key) ? STATE.key : most;
     if (!(STATE.summary in DATA.summaries)) STATE.summary = DEFAULTS.summary;
-    const isPositive = isNumeric(key) && DATA.runs.every((run) => !(run.values[key] <= 0));
+    const tried = [...new Set(runsOfPage().map((run) => run.values[key]).filter(isNumber))].sort((a, b) => a - b);
+    const isPositive = isNumeric(key) && tried[0] > 0, spansDecades = tried[tried.length - 1] > LOG_RATIO * tried[0];
+    const scale = STATE.keyscale || (spansDecades ? "log" : "linear");
     const change = (name) => (value) => { select({ [name]: value }); redrawSections("parameters"); };
     within("parameters", "controls").replaceChildren(
       list("Show", Object.entries(DATA.summaries), STATE.summary, change("summary")),
       list("over", keys.map((name) => [name, name]), key, change("key")),
-      ...(isPositive ? [choice("Scale of the value", [["linear", "linear"], ["log", "log"]], STATE.keyscale,
+      ...(isPositive ? [choice("Scale of the value", [["linear", "linear"], ["log", "log"]], scale,
         change("keyscale"))] : []));
     if (!chart) {
       const box = html("div", { class: "chart" });
@@ -25,7 +30,7 @@ function parameters() {
       const options = { label: "Runs over a value", markers: true, fractions: true, file: "hyperparameter" };
       chart = new LineChart(box, options);
     }
-    drawParameters(chart, key, isNumeric(key), isPositive && STATE.keyscale === "log");
+    drawParameters(chart, key, isNumeric(key) ? tried : null, isPositive && scale === "log");
   };
 }
 
@@ -35,9 +40,20 @@ function runsOfPage() {
   return runs.filter((run) => passesFilter(run));
 }
 
+/** Return the keys besides one; for the algorithm without those of which each algorithm has one value, such as its own. */
+function otherKeys(runs, key) {
+  const known = new Map();
+  const isOfAlgorithm = (other) => runs.every(({ values }) => {
+    const of = `${other} ${values.algorithm}`;
+    if (!known.has(of)) known.set(of, values[other]);
+    return known.get(of) === values[other];
+  });
+  return DATA.keys.filter((other) => other !== key && !(key === "algorithm" && isOfAlgorithm(other)));
+}
+
 /** Group runs that are equal in all values but that of a key; groups in which it does not vary are left out. */
 function lines(runs, key) {
-  const others = DATA.keys.filter((other) => other !== key), groups = new Map();
+  const others = otherKeys(runs, key), groups = new Map();
   for (const run of runs) {
     if (!(key in run.values)) continue;
     const same = JSON.stringify(others.map((other) => run.values[other] ?? null));
@@ -48,13 +64,14 @@ function lines(runs, key) {
   return [...groups.values()].filter((group) => values(group).size > 1).sort(order);
 }
 
-function drawParameters(chart, key, isNumeric, logX) {
+/** Draw the runs over a key; `tried` are its values in ascending order if they are numbers, and null for categories. */
+function drawParameters(chart, key, tried, logX) {
   const groups = lines(runsOfPage(), key), hidden = new Set();
-  const categories = isNumeric ? null : [...new Set(groups.flat().map((run) => String(run.values[key])))].sort(byValue);
-  const differing = DATA.keys.filter((other) => other !== key
-    && new Set(groups.map(([run]) => run.values[other])).size > 1);
+  const categories = tried ? null : [...new Set(groups.flat().map((run) => String(run.values[key])))].sort(byValue);
+  const differing = otherKeys(groups.flat(), key)
+    .filter((other) => new Set(groups.map(([run]) => run.values[other])).size > 1);
   const name = (run) => differing.filter((other) => other in run.values)
-    .map((other) => (isNumber(run.values[other]) ? `${other}=${run.values[other]}` : run.values[other])).join(", ");
+    .map((other) => (isNumber(run.values[other]) ? `${other}=${run.values[other]}` : run.values[other])).join(" · ");
   const first = groups.map(([run], i) => ({ ...run, key: i, label: name(run) || "all runs", front: false }));
   const items = withOverlayStyles(first, differing.includes("algorithm") ? "algorithm" : differing[0]);
   const position = (run) => (categories ? categories.indexOf(String(run.values[key])) : run.values[key]);
@@ -62,13 +79,18 @@ function drawParameters(chart, key, isNumeric, logX) {
     const runs = [...groups[i]].sort((a, b) => position(a) - position(b));
     const found = runs.map((run) => overValues(run.summary[STATE.summary]));
     const column = (which) => found.map((one) => one[which]);
-    return { ...lineStyle(item), x: runs.map(position), y: column("mean"), low: column("low"), high: column("high") };
+    return {
+      ...lineStyle(item), x: runs.map(position), y: column("mean"), low: column("low"), high: column("high"),
+      ...(categories && { isPoint: true, shift: Math.min(SHIFT, 0.6 / items.length) * (i - (items.length - 1) / 2) }),
+      ...(categories && items.length === 1 && { colours: runs.map((run) => run.colour) }),
+    };
   });
   const formatX = categories ? (x) => categories[Math.round(x)] ?? "" : plain;
   const draw = () => chart.show({
     series: series.filter((one) => !hidden.has(one.key)), x: key, y: DATA.summaries[STATE.summary], formatX,
-    formatY: STATE.summary.endsWith("accuracy") || STATE.summary === "swing" ? fourDigits : plain, categories, logX,
+    formatY: STATE.summary.endsWith("accuracy") || STATE.summary === "swing" ? fourDigits : plain, categories, logX, tried,
   });
-  legend(within("parameters", "legend"), items, hidden, draw, (one) => chart.highlight(one));
+  const named = items.length > 1 ? items.map((item) => ({ ...item, isPoint: categories !== null })) : [];
+  legend(within("parameters", "legend"), named, hidden, draw, (one) => chart.highlight(one));
   draw();
 }

@@ -24,6 +24,11 @@ function ticks(low, high, count, format = null) {
   return found;
 }
 
+/** Return about `count` round integers between low and high, as {value, text}. */
+function wholeTicks(low, high, count) {
+  return ticks(low, high, count, whole).filter(({ value }) => Number.isInteger(value));
+}
+
 /** Return 1, 2 and 5 times powers of ten, or powers of ten alone; other round numbers if the range is too short. */
 function logTicks(low, high) {
   const decades = Math.log10(high / low), found = [];

@@ -4,7 +4,8 @@
 const ALL = "*"; // instead of the label of a setting: all settings in one chart
 const DEFAULTS = {
   setting: null, filter: "", sort: "", metric: "test_accuracy", scale: "linear", x: DATA.x, seeds: "mean",
-  published: "shown", range: "", colour: "", key: "", summary: "late_accuracy", keyscale: "linear", theme: "",
+  published: "shown", range: "", colour: "", key: "", summary: "late_accuracy", keyscale: "", theory: "hidden",
+  theme: "",
 };
 const STATE = { ...DEFAULTS, hide: new Set(), without: new Set() }; // hidden runs (ids) and left out seeds
 
