@@ -1,5 +1,6 @@
 """The documentation: every public name is in the reference, every page is in the navigation, links have targets."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -88,3 +89,47 @@ def test_links_have_targets_in_the_repository(page: str) -> None:
     path = ROOT / page
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [target for target in LINK.findall(text) if not (path.parent / target).exists()] == []
+
+
+COMPARISON = (DOCS / "explanation/comparison.md").read_text(encoding="utf-8")
+
+
+def rows_below(heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading of the comparison, without its first two lines."""
+    table = re.findall(r"^\|(.*)\|$", COMPARISON.partition(f"## {heading}\n")[2].partition("\n## ")[0], re.MULTILINE)
+    return [[cell.strip() for cell in line.split("|")] for line in table[2:]]
+
+
+def test_the_comparison_names_only_what_exists() -> None:
+    """`a.b(c=...)` is the parameter c of a.b, where a is in the package `fedlatest`."""
+    rows = rows_below("What does fedlatest have, and where?")
+    names = [name for _, where in rows for name in re.findall(r"`([^`]+)`", where)]
+    assert len(names) > len(rows) > 5
+    for name in names:
+        path, _, parameter = name.partition("(")
+        target: Any = fedlatest
+        for part in path.split("."):
+            target = getattr(target, part, None) or import_module(f"{target.__name__}.{part}")
+        if parameter:
+            assert parameter.removesuffix("=...)") in inspect.signature(target).parameters
+
+
+def test_the_comparison_denies_only_what_is_missing() -> None:
+    """If a feature is added, this fails until its row and its line here are removed."""
+
+    def is_deployable(factory: Any) -> bool:
+        weighted = "weighting" in inspect.signature(factory).parameters
+        return not factory(**({"weighting": "none"} if weighted else {})).obstacles_to_deployment()
+
+    is_missing = {
+        "simulate models written in PyTorch or TensorFlow": not hasattr(fedlatest, "from_torch"),
+        "simulate models with state outside of the parameters, such as batch normalization": (
+            "state" not in inspect.signature(fedlatest.Model).parameters
+        ),
+        "deploy asynchronous algorithms: rounds are synchronous, with a deadline": (
+            not any(is_deployable(factory) for factory in ASYNCHRONOUS.values())
+        ),
+        "deploy every algorithm": not all(is_deployable(factory) for factory in ALGORITHMS.values()),
+    }
+    denied = [row[0] for row in rows_below("What does fedlatest not do?")]
+    assert {row for row, missing in is_missing.items() if missing} == set(is_missing) & set(denied) == set(is_missing)

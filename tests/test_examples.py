@@ -11,12 +11,29 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str) -> str:
-    """Run an example as a program in this process; return what it prints."""
+README = EXAMPLES.parent / "README.md"
+
+
+def run(program: str | Path) -> str:
+    """Run an example, or a program in another folder, in this process; return what it prints."""
     printed = io.StringIO()
     with redirect_stdout(printed):
-        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        runpy.run_path(str(EXAMPLES / program), run_name="__main__")
     return printed.getvalue()
+
+
+def test_the_program_in_the_readme_prints_what_the_readme_says(tmp_path: Path) -> None:
+    code, _, text = README.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")
+    (tmp_path / "program.py").write_text(code, encoding="utf-8")
+    printed = [line.split() for line in run(tmp_path / "program.py").splitlines()]
+    said = re.findall(r"`(\w+) (0\.\d+)`", text)
+    assert [title for title, _ in printed] == [title for title, _ in said] == ["FedAvg", "FedLaAvg"]
+    for (_, accuracy), (_, stated) in zip(printed, said, strict=True):
+        assert float(accuracy) == pytest.approx(float(stated), abs=0.005)  # processors round differently
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 100
 
 
 def test_custom_model() -> None:
