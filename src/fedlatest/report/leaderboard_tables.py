@@ -13,6 +13,7 @@ from fedlatest.report.leaderboard import FEWEST_SEEDS, Board, Entry, Leaderboard
 from fedlatest.report.leaderboard_cells import accuracy_cell, bytes_cell, number_cell, plain_cell, step_cells
 from fedlatest.report.leaderboard_shades import DISTANCES, shades
 from fedlatest.report.leaderboard_shades import EXPLANATION as SHADES
+from fedlatest.report.run_labels import listed
 from fedlatest.report.tables import DASH, table
 from fedlatest.report.timed_results import HOUR
 from fedlatest.report.timed_tables import (
@@ -38,8 +39,8 @@ EXPLANATIONS = {
     "MB up, MB down": "bytes of all clients in a run",
 }
 CSV_HEAD = (
-    "case", "rank", "method", "accuracy", "interval", "diverged", "swing", "rounds_to_target", "target", "worst_label",
-    "mb_up", "mb_down", "client_bytes", "server_bytes", "client_step", "server_step", "ties_best",
+    "case", "rank", "method", "accuracy", "accuracy_ci95_half_width", "diverged", "swing", "rounds_to_target", "target",
+    "worst_label", "mb_up", "mb_down", "client_bytes", "server_bytes", "client_step", "server_step", "ties_best",
 )  # fmt: skip
 
 
@@ -197,7 +198,7 @@ def _limits(each: Board) -> str:
     if each.until is None:
         return text
     early = [entry.title for entry in each.entries if entry.timed is not None and entry.timed.ends_early]
-    more = f"; reached its largest number of rounds before the time limit: {', '.join(early)}" if early else ""
+    more = f"; reached its largest number of rounds before the time limit: {listed(early)}" if early else ""
     return f"{text}, within {each.until / HOUR:g} hours{more}"
 
 
