@@ -116,7 +116,6 @@ def test_unknown_names(tmp_path: Path) -> None:
     assert done.stderr == "error: log neptune: choose tensorboard, mlflow, wandb\n"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of SQLAlchemy, about MLflow
 def test_mlflow(tmp_path: Path) -> None:
     """One MLflow run per seed with the values of metrics.csv; a resumed run continues them."""
     mlflow = pytest.importorskip("mlflow", reason="needs the extra fedlatest[mlflow]")
