@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
+    """A browser, which must not have logged an error in the end."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "window-size=1280,900"):
@@ -43,6 +44,7 @@ def test_search(browser: webdriver.Chrome) -> None:
 
 
 def test_copied_code_has_neither_prompts_nor_outputs(browser: webdriver.Chrome) -> None:
+    """The button's text is pasted into the field of the search."""
     browser.get((SITE / "algorithms.html").as_uri())
     block = "//pre[contains(., 'import optax')]"
     assert ">>> import fedlatest" in browser.find_element(By.XPATH, block).text
@@ -62,6 +64,7 @@ def test_copied_code_has_neither_prompts_nor_outputs(browser: webdriver.Chrome) 
 
 
 def test_a_link_opens_the_entry_of_the_reference(browser: webdriver.Chrome) -> None:
+    """All other entries are folded, and open after a click."""
     browser.get((SITE / "reference/algorithms.html").as_uri() + "#fedlatest.algorithms.fedavg.fedavg")
     opened = browser.find_elements(By.CSS_SELECTOR, "details.reference[open]")
     assert len(opened) == 1

@@ -66,7 +66,7 @@ def shade_second_group(panels: Sequence[tuple[Axes, Sequence[RunRecord]]]) -> li
     """Shade the rounds in which the second of two groups of clients is available, if the runs' clients are two groups.
 
     This is the availability of `diurnal` and `alternating`: one group, then all others, and so on. A panel is not
-    shaded if its runs differ in the groups, if the groups alternate too often, or if no run has a record of its clients.
+    shaded if its runs differ in the groups, the groups alternate too often, or no run has a record of its clients.
 
     Returns:
         The entries of a legend; none if nothing was shaded.
