@@ -39,7 +39,7 @@ lint: $(READY)
 docs: $(DOCS_READY)  # the site, into site/; warnings, broken links and missing anchors are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/pytest -q --doctest-modules docs_build
-	@echo "open site/index.html"
+	@echo "open site/index.html; search works there, too"
 
 bench: $(READY)  # about ten minutes; benchmarks/README.md lists the longer ones
 	$(BIN)/python -m benchmarks.rounds

@@ -10,17 +10,15 @@ from typing import Any
 from griffe import Extension, Object
 
 BLOCK = re.compile(r"(?<=\n\n)(?:    +\S.*(?:\n|\Z))+(?=\n|\Z)")
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "eta": "η", "lambda": "λ", "pi": "π", "tau": "τ", "omega": "ω",
-}  # fmt: skip
+GREEK = ("alpha", "beta", "gamma", "eta", "lambda", "pi", "tau", "omega")
 SYMBOLS = {
-    r"\sum": "∑", "&lt;=": "≤", "&gt;=": "≥", "-&gt;": "→", " * ": " · ", " - ": " \N{MINUS SIGN} ", "sqrt(": "√(",
-    "sqrt ": "√", "v^)": "v\N{COMBINING CIRCUMFLEX ACCENT})", " m^ ": " m\N{COMBINING CIRCUMFLEX ACCENT} ",
+    r"\sum": "&sum;", "&lt;=": "&le;", "&gt;=": "&ge;", "-&gt;": "&rarr;", " * ": " &middot; ", " - ": " &minus; ",
+    "sqrt(": "&radic;(", "sqrt ": "&radic;", "v^)": "v&#770;)", " m^ ": " m&#770; ",
 }  # fmt: skip
 INDEX = r"\{[^{}]*\}|[A-Za-z0-9]+"
-INDICES = re.compile(rf"(?<![A-Za-z_])([A-Zα-ωa-z∑]|max(?=_[a-z]\b))((?:_(?:{INDEX}))+)")
+INDICES = re.compile(rf"((?<![A-Za-z_])[A-Za-z]|&\w+;|\bmax(?=_[a-z]\b))((?:_(?:{INDEX}))+)")
 POWER = re.compile(r"\^(?:\{([^{}]*)\}|\(([^()]*)\)|(\w+|\*))")
-TAG_OR_LETTER = re.compile(r"(<[^>]*>|&\w+;|\ba (?=[a-z]{2}))|(?<!\w)([A-Za-z])(?!\w)")
+TAG_OR_LETTER = re.compile(r"(<[^>]*>|&#?\w+;|\ba (?=[a-z]{2}))|(?<![\w'])([A-Za-z])(?!\w)")
 
 
 class Formulas(Extension):
@@ -40,7 +38,7 @@ def with_formulas(text: str) -> str:
     Add u.
     <BLANKLINE>
     <table class="formula">
-    <tr><td><i>x</i></td><td>= <i>x</i> + <i>u</i><sub><i>i</i></sub></td><td>for <i>i</i> ∈ <i>S</i></td></tr>
+    <tr><td><i>x</i></td><td>= <i>x</i> + <i>u</i><sub><i>i</i></sub></td><td>for <i>i</i> &isin; <i>S</i></td></tr>
     </table>
     <BLANKLINE>
     Done.
@@ -57,16 +55,15 @@ def formula(text: str) -> str:
     r"""Return a formula as HTML: Greek letters, sums, indices and powers.
 
     >>> formula(r"\sum_{b=1}^{B} (1 + tau_b)^{-a}")
-    '∑<sub><i>b</i>=1</sub><sup><i>B</i></sup> (1 + τ<sub><i>b</i></sub>)<sup>-<i>a</i></sup>'
+    '&sum;<sub><i>b</i>=1</sub><sup><i>B</i></sup> (1 + &tau;<sub><i>b</i></sub>)<sup>-<i>a</i></sup>'
     >>> formula("server_step u_i_new >= a real number^(1/4)")
-    'server_step <i>u</i><sub><i>i</i>,new</sub> ≥ a real number<sup>1/4</sup>'
+    'server_step <i>u</i><sub><i>i</i>,new</sub> &ge; a real number<sup>1/4</sup>'
     """
     found = html.escape(text, quote=False)
-    for name, symbol in GREEK.items():
-        found = re.sub(rf"(?<![A-Za-z_]){name}(?![A-Za-z])", symbol, found)
+    found = re.sub(rf"(?<![A-Za-z_])({'|'.join(GREEK)})(?![A-Za-z])", r"&\1;", found)
     for name, symbol in SYMBOLS.items():
         found = found.replace(name, symbol)
-    found = re.sub(r"\b([a-z]) in (?=[A-Z{])", r"\1 ∈ ", found)
+    found = re.sub(r"\b([a-z]) in (?=[A-Z{])", r"\1 &isin; ", found)
     found = POWER.sub(r"<sup>\1\2\3</sup>", INDICES.sub(_with_indices, found))
     found = TAG_OR_LETTER.sub(lambda part: part[1] or f"<i>{part[2]}</i>", found)
     return re.sub(r" {2,}", "&emsp;", found)

@@ -5,6 +5,7 @@ one of these files, written relative to the file that contains it, is replaced b
 command line receives the help text of every command.
 """
 
+import ast
 import posixpath
 import re
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ COPIED = {
 }
 """Files of the repository that are pages of the site, and the names of these pages."""
 EXAMPLES = "examples.md"
+EXAMPLES_INTRODUCTION = """The programs in the folder `examples`. The tests run every one of them.
+`python -m docs_build.example_figures` runs them and draws the pictures: the test accuracy over the rounds."""
 COMMANDS_MARK = "<!-- the help texts of all commands -->"
 LOADED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src="https?:|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+https?:"""
@@ -105,14 +108,20 @@ def site_path(path: str) -> str | None:
 
 
 def examples_page() -> str:
-    """Return a page with every program in examples/."""
-    sections = ["# Examples", "The programs in the folder `examples`. The tests run every one of them."]
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        if path.name != "__init__.py":
-            sections += [f"## {path.name}", f"```python\n{path.read_text(encoding='utf-8').rstrip()}\n```"]
-    readme = (ROOT / "examples/flower_pytorch/README.md").read_text(encoding="utf-8")
-    _, _, body = readme.partition("\n")  # without its title
-    return "\n\n".join([*sections, "## flower_pytorch", re.sub(r"^#", "##", body, flags=re.MULTILINE)])
+    """Return a page with a picture and a sentence about every program in examples/, and below them the programs."""
+    programs = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "__init__.py"]
+    cards, sections = [], list[str]()
+    for path in programs:
+        code = path.read_text(encoding="utf-8").rstrip()
+        picture, anchor = f"images/example-{path.stem.replace('_', '-')}.png", path.name.replace(".", "")
+        sentence, _, _ = (ast.get_docstring(ast.parse(code)) or "").partition("\n")
+        cards.append(f"-   [![{path.name}]({picture})](#{anchor})\n\n    **[{path.name}](#{anchor})**\n    {sentence}")
+        sections.append(f"## {path.name}\n\n```python\n{code}\n```")
+    title, _, body = (ROOT / "examples/flower_pytorch/README.md").read_text(encoding="utf-8").partition("\n")
+    cards.append(f"-   **[flower_pytorch](#flower_pytorch)**\n    {title.removeprefix('# ')}: what changes in the code")
+    gallery = '<div class="grid cards" markdown>\n\n' + "\n\n".join(cards) + "\n\n</div>"
+    sections.append("## flower_pytorch\n\n" + re.sub(r"^#", "##", body, flags=re.MULTILINE))
+    return "\n\n".join(["# Examples", EXAMPLES_INTRODUCTION, gallery, *sections])
 
 
 def command_help() -> Iterator[str]:

@@ -57,17 +57,27 @@ def legend_of(path: Path, *records: ClientRecord | None) -> list[str]:
         if record is not None:
             folder.describe(record)
     with canvas(4, 3) as figure:
-        axes = figure.subplots(1, 2)
-        return [str(patch.get_label()) for patch in shade_second_group(axes, read_runs([path]))]
+        panels = [(axes, read_runs([path])) for axes in figure.subplots(1, 2)]
+        return [str(patch.get_label()) for patch in shade_second_group(panels)]
 
 
 def test_legend_names_the_groups_by_their_labels(tmp_path: Path) -> None:
     record = two_groups([0, 1, 2, 5])
     names = ["only clients with label 0 available", "only clients with labels 1-2, 5 available"]
     assert legend_of(tmp_path / "a", record, record, None) == names  # a pooled run has no record of clients
-    other = ["only one group of clients available", "only the other clients available"]
+    other = ["only the first group of clients available", "only the other clients available"]
     assert legend_of(tmp_path / "b", two_groups([0, 0, 1, 2])) == other
     assert legend_of(tmp_path / "c", record, clients_of_table(diurnal(ONE_OF_FOUR, period=3).table(6))) == []
+
+
+def test_panels_with_different_groups_share_a_legend_without_labels(tmp_path: Path) -> None:
+    for name, labels in (("a", [0, 1, 2, 5]), ("b", [0, 1, 1, 1]), ("c", [])):
+        write_run(tmp_path / name).describe(two_groups(labels) if labels else clients_of_table(np.ones((6, 4), bool)))
+    with canvas(4, 3) as figure:
+        panels = [(axes, read_runs([tmp_path / name])) for axes, name in zip(figure.subplots(1, 3), "abc", strict=True)]
+        names = [str(patch.get_label()) for patch in shade_second_group(panels)]
+        assert [len(axes.patches) for axes, _ in panels] == [1, 1, 0]
+    assert names == ["only the first group of clients available", "only the other clients available"]
 
 
 def test_figure_shades_the_rounds_of_the_second_group(runs: dict[str, RunRecord], tmp_path: Path) -> None:

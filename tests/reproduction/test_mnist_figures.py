@@ -3,7 +3,14 @@
 import pytest
 
 from fedlatest import ConfigError
-from fedlatest.reproduction.mnist_figures import FIGURES, availability, clients, mnist_experiment, participation
+from fedlatest.reproduction.mnist_figures import (
+    FIGURES,
+    availability,
+    clients,
+    mnist_experiment,
+    participation,
+    published,
+)
 from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_for
 
 MNIST = REPRODUCTIONS["mnist"]
@@ -21,6 +28,14 @@ def test_five_settings_with_seven_curves_each() -> None:
             if experiment.values["algorithm"] != "sequential":
                 title = f"E = {experiment.values['period']}, D = {experiment.values['digits']}"
                 assert title == panel.title
+
+
+def test_the_figure_over_the_published_curves_needs_seven_runs_of_the_others() -> None:
+    figure = published()
+    assert [curve.label for curve in figure.panels[0].curves] == ["FedAvg", "Naive", "FedLaAvg", "Sequential SGD"]
+    names = {experiment.name for experiment in figure.experiments}
+    assert len(names) == 7  # sequential SGD is the same in both panels
+    assert names < {experiment.name for experiment in availability().experiments}
 
 
 def test_numbers_of_clients_and_participation_rates() -> None:

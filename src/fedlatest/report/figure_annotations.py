@@ -16,6 +16,7 @@ from fedlatest.runs import ClientRecord, RunFolder
 MOST_BLOCKS = 60  # blocks of rounds; more would be narrower than a line
 LARGEST_ERROR = 0.1  # mean share of clients by which availability may differ from that of two groups
 SHADE = (0.0, 0.0, 0.0, 0.08)  # a transparent black: a figure with light lines shows it as a transparent white
+SOME_GROUPS = ("the first group of clients", "the other clients")
 DARKEST_TEXT = 0.55  # names in lighter colours than this are darkened, so that they can be read on white
 
 
@@ -25,6 +26,7 @@ def label_line_ends(axes: Axes) -> None:
     Call it when the limits of the axes are final. A legend is not needed then.
     """
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    axes.autoscale_view()  # of limits that are not set
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = np.nan_to_num([to_axes.transform(_last_point(line)) for line in lines])
     height = axes.get_figure(root=True).get_size_inches()[1] * 72 * 0.75  # points, about that of the axes
@@ -34,7 +36,9 @@ def label_line_ends(axes: Axes) -> None:
         axes.annotate(
             str(line.get_label()), xy=tuple(end), xytext=(1.06, float(place)), xycoords="axes fraction",
             color=_readable(colour), va="center", fontsize=size, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1},
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)
+            },
         )  # fmt: skip
 
 
@@ -58,26 +62,30 @@ def spread(places: npt.ArrayLike, gap: float) -> npt.NDArray[np.float64]:
     return found
 
 
-def shade_second_group(axes: Sequence[Axes], runs: Sequence[RunRecord]) -> list[Patch]:
+def shade_second_group(panels: Sequence[tuple[Axes, Sequence[RunRecord]]]) -> list[Patch]:
     """Shade the rounds in which the second of two groups of clients is available, if the runs' clients are two groups.
 
-    This is the availability of `diurnal` and `alternating`: one group, then all others, and so on.
+    This is the availability of `diurnal` and `alternating`: one group, then all others, and so on. A panel is not
+    shaded if its runs differ in the groups, the groups alternate too often, or no run has a record of its clients.
 
     Returns:
-        The entries of a legend; none if nothing was shaded, which is so if the clients are not two groups, if the
-        groups of two runs differ or alternate too often, or if no run has a record of its clients.
+        The entries of a legend; none if nothing was shaded.
     """
-    records = [clients for run in runs if (clients := RunFolder(run.path).clients()) is not None]
-    found = {str(second_group_rounds(clients)) for clients in records}
-    rounds = second_group_rounds(records[0]) if records and len(found) == 1 else []
-    if not rounds:
-        return []
-    for each in axes:
-        limits = each.get_xlim()
+    names = set()
+    for axes, runs in panels:
+        records = [clients for run in runs if (clients := RunFolder(run.path).clients()) is not None]
+        found = {(_names_of_groups(clients), *second_group_rounds(clients)) for clients in records}
+        if len(found) != 1:
+            continue
+        [(groups, *rounds)] = found
+        limits = axes.get_xlim()
         for start, stop in rounds:
-            each.axvspan(start, stop, facecolor=SHADE, linewidth=0, zorder=0)
-        each.set_xlim(limits)
-    first, second = _names_of_groups(records[0])
+            axes.axvspan(start, stop, facecolor=SHADE, linewidth=0, zorder=0)
+        axes.set_xlim(limits)
+        names |= {groups} if rounds else set()
+    if not names:
+        return []
+    first, second = names.pop() if len(names) == 1 else SOME_GROUPS
     return [
         Patch(facecolor="none", edgecolor="#777777", linewidth=0.6, label=f"only {first} available"),
         Patch(facecolor=SHADE, edgecolor="#777777", linewidth=0.6, label=f"only {second} available"),
@@ -106,8 +114,8 @@ def _names_of_groups(clients: ClientRecord) -> tuple[str, str]:
     sizes = np.diff(clients.row_edges)
     is_first = np.repeat(clients.available[:, 0] > 127, sizes)
     first, second = (np.unique(clients.labels[clients.order[which]]) for which in (is_first, ~is_first))
-    if np.intersect1d(first, second).size:
-        return "one group of clients", "the other clients"
+    if first.size == 0 or second.size == 0 or np.intersect1d(first, second).size:
+        return SOME_GROUPS
     return f"clients with {_ranges(first)}", f"clients with {_ranges(second)}"
 
 

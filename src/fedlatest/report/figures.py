@@ -14,6 +14,7 @@ import matplotlib as mpl
 import matplotlib.image
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -101,37 +102,34 @@ def draw_loss_and_accuracy(lines: Sequence[Line], path: Path, *, title: str = ""
     Returns:
         `path`.
     """
-    longest = max(len(line.label) for line in lines)
-    is_direct, columns = len(lines) <= MOST_DIRECT and longest <= LONGEST_DIRECT, max(1, 120 // (longest + 8))
+    is_direct, columns = _fits_beside(lines), max(1, 120 // (max(len(line.label) for line in lines) + 8))
     with canvas(8, 3.2 if is_direct else 3.4 + 0.2 * math.ceil(len(lines) / columns)) as figure:
         axes, styles = figure.subplots(1, 2), algorithm_styles(line.run.algorithm for line in lines)
         for each, metric in zip(axes, METRICS, strict=True):
             draw_metric(each, lines, metric, styles, over)
-        entries = [] if is_direct else axes[1].get_legend_handles_labels()[0]
-        if is_direct:
-            label_line_ends(axes[1])
-        if over == "rounds":
-            entries += shade_second_group(axes, [line.run for line in lines])
-            entries += [_published_entry()] if any(line.published for line in lines) else []
-        if entries:
-            figure.legend(handles=entries, frameon=False, loc="outside lower center", ncols=min(columns, len(entries)))
+        _name_lines(figure, dict(zip(axes, (lines, lines), strict=True)), columns, is_direct=is_direct, over=over)
         if title:
             figure.suptitle(title)
         return save(figure, path)
 
 
 def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *, title: str = "") -> Path:
-    """Draw one metric in several settings, one panel per setting; the legend has its own panel.
+    """Draw one metric in several settings, one panel per setting.
+
+    The lines of one or two panels are named at their ends, if the names are few and short; otherwise the legend has a
+    panel of its own.
 
     Args:
         panels: Lines by the title of their panel.
         metric: A key of METRICS.
         path: The file to write, .png or .pdf.
-        title: Title of the legend.
+        title: Title of the figure or the legend.
 
     Returns:
         `path`.
     """
+    if len(panels) <= 2 and all(map(_fits_beside, panels.values())):
+        return _draw_few_panels(panels, metric, path, title)
     columns = 3 if len(panels) > 2 else len(panels) + 1
     rows = math.ceil((len(panels) + 1) / columns)
     styles = algorithm_styles(line.run.algorithm for lines in panels.values() for line in lines)
@@ -148,6 +146,38 @@ def draw_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, *
         by_label = {handle.get_label(): handle for handle in entries}
         cells[0].legend(handles=by_label.values(), loc="center", frameon=False, title=title)
         return save(figure, path)
+
+
+def _draw_few_panels(panels: Mapping[str, Sequence[Line]], metric: str, path: Path, title: str) -> Path:
+    styles = algorithm_styles(line.run.algorithm for lines in panels.values() for line in lines)
+    with canvas(8, 3.2) as figure:
+        by_axes = dict(zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.values(), strict=True))
+        for (axes, lines), name in zip(by_axes.items(), panels, strict=True):
+            draw_metric(axes, lines, metric, styles)
+            axes.set_title(name)
+        _name_lines(figure, by_axes, 4, is_direct=True, over="rounds")
+        figure.suptitle(title)
+        return save(figure, path)
+
+
+def _fits_beside(lines: Sequence[Line]) -> bool:
+    """Return whether the labels of lines are few and short enough to be written beside a panel."""
+    return len(lines) <= MOST_DIRECT and max(len(line.label) for line in lines) <= LONGEST_DIRECT
+
+
+def _name_lines(
+    figure: Figure, panels: Mapping[Axes, Sequence[Line]], columns: int, *, is_direct: bool, over: Axis
+) -> None:
+    """Name the lines of the last panel at their ends or in a legend; shade the rounds of the second group."""
+    last = list(panels)[-1]
+    entries: list[Artist] = [] if is_direct else last.get_legend_handles_labels()[0]
+    if is_direct:
+        label_line_ends(last)
+    if over == "rounds":
+        entries += shade_second_group([(axes, [line.run for line in lines]) for axes, lines in panels.items()])
+        entries += [_published_entry()] if any(line.published for line in panels[last]) else []
+    if entries:
+        figure.legend(handles=entries, frameon=False, loc="outside lower center", ncols=min(columns, len(entries)))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The paper's MNIST figures, one function per figure (Section "Results in the Convex Case" and its supplement)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -89,9 +90,26 @@ def sequential() -> Figure:
     return Figure("sequential", "Two versions of sequential SGD", (Panel("", curves),))
 
 
+def published() -> Figure:
+    """Four of these algorithms in two of the settings whose training histories were published."""
+    shown = {"FedLaAvg, C = 10": "FedLaAvg", "FedAvg": "FedAvg", "Naive": "Naive", "Sequential SGD": "Sequential SGD"}
+    panels = tuple(
+        Panel(
+            f"{first} for 100 rounds, then the other digits",
+            tuple(
+                replace(curve, label=shown[curve.label])
+                for curve in compare_algorithms(mnist, setting.overrides)
+                if curve.label in shown
+            ),
+        )
+        for first, setting in (("digit 0", MnistSetting(100, 1)), ("digits 0-4", MnistSetting(100, 5)))
+    )
+    return Figure("published", "MNIST under intermittent availability", panels)
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     function.__name__: function
-    for function in (availability, chart, illustration, clients, participation, more, sequential)
+    for function in (availability, chart, illustration, clients, participation, more, sequential, published)
 }
 
 
