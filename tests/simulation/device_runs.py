@@ -149,13 +149,17 @@ def process(number: str, address: str, *arguments: str) -> None:
     run(folder if number == "0" else folder + "-unused", devices, stop if number == "0" else "0", resume)
 
 
-def endless(number: str, address: str) -> None:
-    """Run for ever as one of two processes; print a line when the first block of rounds is done."""
+def endless(number: str, address: str, folder: str = "") -> None:
+    """Run for ever as one of two processes; print a line when the first block of rounds is done, and at a stop."""
     from fedlatest import FedlatestError, Progress, bernoulli, fedlaavg, simulate
     from fedlatest.simulation import processes
     from tests.problems import MODEL, small_federation
 
+    last_round = 0
+
     def on_progress(progress: Progress) -> None:
+        nonlocal last_round
+        last_round = progress.round
         if progress.round == 4:
             print("training", flush=True)
         time.sleep(0.02)
@@ -164,8 +168,10 @@ def endless(number: str, address: str) -> None:
     try:
         simulate(
             small_federation(NUM_CLIENTS, seed=1), MODEL, fedlaavg(), bernoulli(np.full(NUM_CLIENTS, 0.5)),
-            **(OPTIONS | {"rounds": 2**20}), on_progress=on_progress,
+            **(OPTIONS | {"rounds": 2**20}), out=folder or None, on_progress=on_progress,
         )  # fmt: skip
+    except KeyboardInterrupt:
+        print("stopped after round", last_round)
     except FedlatestError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)
