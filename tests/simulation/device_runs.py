@@ -32,7 +32,10 @@ def start(*arguments: str, num_devices: int = 1) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     """Wait for a process and return what it printed; fail if it failed."""
-    out, err = process.communicate(timeout=600)
+    try:
+        out, err = process.communicate(timeout=600)
+    finally:
+        process.kill()
     assert process.returncode == 0, err[-3000:]
     return out
 
@@ -116,6 +119,20 @@ def layout() -> None:
     print(*(shard.data.shape[1] for shard in rows.addressable_shards), federation.num_clients)
     print(*(shard.data.shape[0] for shard in engine.data.labels.addressable_shards), len(federation.labels))
     print(*federation.sizes)
+
+
+def fused() -> None:
+    """Train for one local step without a kernel, on one and on two devices, compiled as users' programs are."""
+    os.environ.pop("XLA_FLAGS", None)  # `make test` sets flags that compile faster
+    from fedlatest import Model, bernoulli, fedavg, simulate
+    from tests.problems import MODEL, small_federation
+
+    model = Model(MODEL.init, lambda params, features: features @ params["weight"].T + params["bias"])
+    availability = bernoulli(np.full(NUM_CLIENTS, 0.5))
+    options: dict[str, Any] = OPTIONS | {"rounds": 1, "num_local_steps": 1, "seeds": (0,)}
+    for devices in (1, 2):
+        simulate(small_federation(NUM_CLIENTS, seed=1), model, fedavg(), availability, devices=devices, **options)
+        print("trained on", devices)
 
 
 def run(folder: str, devices: str, stop: str, resume: str) -> None:

@@ -92,6 +92,11 @@ def test_augmentation_does_not_depend_on_the_devices(tmp_path: Path) -> None:
     assert not np.allclose(found[f"0/{weight}"], found[f"1/{weight}"], rtol=1e-2)
 
 
+def test_programs_that_draw_batches_and_read_their_samples_at_once_can_be_compiled() -> None:
+    """LLVM's time is exponential if the shuffle is computed in the loop that reads the samples."""
+    assert finish(start("fused", num_devices=2)) == "trained on 1\ntrained on 2\n"
+
+
 @pytest.mark.slow
 def test_trials_that_are_batched_in_one_program(tmp_path: Path) -> None:
     finish(start("trials", str(tmp_path / "trials.npz"), num_devices=2))
