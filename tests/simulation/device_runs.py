@@ -32,7 +32,10 @@ def start(*arguments: str, num_devices: int = 1) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     """Wait for a process and return what it printed; fail if it failed."""
-    out, err = process.communicate(timeout=600)
+    try:
+        out, err = process.communicate(timeout=600)
+    finally:
+        process.kill()
     assert process.returncode == 0, err[-3000:]
     return out
 
@@ -118,6 +121,20 @@ def layout() -> None:
     print(*federation.sizes)
 
 
+def fused() -> None:
+    """Train for one local step without a kernel, on one and on two devices, compiled as users' programs are."""
+    os.environ.pop("XLA_FLAGS", None)  # `make test` sets flags that compile faster
+    from fedlatest import Model, bernoulli, fedavg, simulate
+    from tests.problems import MODEL, small_federation
+
+    model = Model(MODEL.init, lambda params, features: features @ params["weight"].T + params["bias"])
+    availability = bernoulli(np.full(NUM_CLIENTS, 0.5))
+    options: dict[str, Any] = OPTIONS | {"rounds": 1, "num_local_steps": 1, "seeds": (0,)}
+    for devices in (1, 2):
+        simulate(small_federation(NUM_CLIENTS, seed=1), model, fedavg(), availability, devices=devices, **options)
+        print("trained on", devices)
+
+
 def run(folder: str, devices: str, stop: str, resume: str) -> None:
     """Run an experiment into a folder; a `stop` other than 0 is the round after which a callback interrupts it."""
     from fedlatest import Progress, bernoulli, fedlaavg, simulate
@@ -149,13 +166,17 @@ def process(number: str, address: str, *arguments: str) -> None:
     run(folder if number == "0" else folder + "-unused", devices, stop if number == "0" else "0", resume)
 
 
-def endless(number: str, address: str) -> None:
-    """Run for ever as one of two processes; print a line when the first block of rounds is done."""
+def endless(number: str, address: str, folder: str = "") -> None:
+    """Run for ever as one of two processes; print a line when the first block of rounds is done, and at a stop."""
     from fedlatest import FedlatestError, Progress, bernoulli, fedlaavg, simulate
     from fedlatest.simulation import processes
     from tests.problems import MODEL, small_federation
 
+    last_round = 0
+
     def on_progress(progress: Progress) -> None:
+        nonlocal last_round
+        last_round = progress.round
         if progress.round == 4:
             print("training", flush=True)
         time.sleep(0.02)
@@ -164,8 +185,10 @@ def endless(number: str, address: str) -> None:
     try:
         simulate(
             small_federation(NUM_CLIENTS, seed=1), MODEL, fedlaavg(), bernoulli(np.full(NUM_CLIENTS, 0.5)),
-            **(OPTIONS | {"rounds": 2**20}), on_progress=on_progress,
+            **(OPTIONS | {"rounds": 2**20}), out=folder or None, on_progress=on_progress,
         )  # fmt: skip
+    except KeyboardInterrupt:
+        print("stopped after round", last_round)
     except FedlatestError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)

@@ -1,8 +1,10 @@
 """Several devices and several processes give what one device gives, to rounding, and divide the memory."""
 
 import socket
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,11 @@ def test_augmentation_does_not_depend_on_the_devices(tmp_path: Path) -> None:
     assert not np.allclose(found[f"0/{weight}"], found[f"1/{weight}"], rtol=1e-2)
 
 
+def test_programs_that_draw_batches_and_read_their_samples_at_once_can_be_compiled() -> None:
+    """LLVM's time is exponential if the shuffle is computed in the loop that reads the samples."""
+    assert finish(start("fused", num_devices=2)) == "trained on 1\ntrained on 2\n"
+
+
 @pytest.mark.slow
 def test_trials_that_are_batched_in_one_program(tmp_path: Path) -> None:
     finish(start("trials", str(tmp_path / "trials.npz"), num_devices=2))
@@ -174,26 +181,43 @@ def test_two_processes(whole: Path, tmp_path: Path) -> None:
     assert [finish(process).splitlines()[-1] for process in again] == printed  # both receive the finished run's result
 
 
-@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_process_that_dies_ends_the_other(killed: int) -> None:
-    """kill -9: the other process ends within a minute with a message instead of waiting for ever."""
+@contextmanager
+def two_endless_processes(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start two processes that run one simulation for ever; wait until both train, and kill them at the end."""
     address = free_address()
-    both = [start("endless", str(number), address) for number in range(2)]
+    both = [start("endless", str(number), address, *arguments) for number in range(2)]
     try:
         for process in both:
             assert process.stdout is not None
             while "training" not in (line := process.stdout.readline()):
                 assert line, process.communicate()[1][-2000:]
+        yield both
+    finally:
+        for process in both:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_process_that_dies_ends_the_other(killed: int) -> None:
+    """kill -9: the other process ends within a minute with a message instead of waiting for ever."""
+    with two_endless_processes() as both:
         both[killed].kill()
         started = time.monotonic()
         _, err = both[1 - killed].communicate(timeout=120)
         assert time.monotonic() - started < 60
         assert both[1 - killed].returncode != 0
         assert "another process of this simulation has ended" in err or "another task died" in err
-    finally:
-        for process in both:
-            process.kill()
-            process.communicate()
+
+
+@pytest.mark.parametrize("signalled", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_sigterm_of_one_process_stops_both_at_a_checkpoint(signalled: int, tmp_path: Path) -> None:
+    with two_endless_processes(str(tmp_path / "run")) as both:
+        both[signalled].terminate()
+        printed = [finish(process).splitlines()[-1] for process in both]
+    assert printed[0] == printed[1]
+    assert printed[0] == f"stopped after round {RunFolder(tmp_path / 'run').rounds_done}"
+    assert (tmp_path / "run/checkpoint.safetensors").is_file()
 
 
 def test_too_few_devices() -> None:

@@ -65,7 +65,9 @@ def batch_rows(
     positions = jnp.arange(num_steps * batch_size, dtype=jnp.int32)
     shuffle = bits(seed, Purpose.BATCHES, data.ids[client], round, positions // size)
     rows = data.starts[client] + permute(shuffle, size, positions % size)
-    return rows.reshape(num_steps, batch_size)
+    # Without the barrier XLA may compute the shuffle in the loop that reads the samples, once per feature; since jaxlib
+    # 0.11 LLVM's time to compile such a loop is exponential in the length of the computation.
+    return lax.optimization_barrier(rows.reshape(num_steps, batch_size))
 
 
 def train_locally(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import count
 from typing import Any, TypeVar
 
 import jax
@@ -23,6 +24,7 @@ MAX_THREADS = 16  # that write run folders
 HEARTBEAT_SECONDS = 30  # a process that does not respond for so long counts as dead
 
 Value = TypeVar("Value")
+_block_numbers = count()
 
 
 def connect(coordinator: str | None = None, num_processes: int | None = None, process: int | None = None) -> None:
@@ -123,6 +125,16 @@ def in_any(*flags: bool) -> tuple[bool, ...]:
         return flags
     every = multihost_utils.process_allgather(np.array(flags, np.int32))
     return tuple(bool(flag) for flag in np.any(every, axis=0))
+
+
+def is_terminating() -> bool:
+    """Return whether to stop because a process has received SIGTERM; all processes must call this after every block.
+
+    JAX catches the signal if there are several processes, and agrees with the others on the next block.
+    """
+    if jax.process_count() == 1 or not jax.config.values["jax_enable_preemption_service"]:
+        return False
+    return multihost_utils.reached_preemption_sync_point(next(_block_numbers))
 
 
 def arrays_from_first(tree: Any, like: Any) -> Any:

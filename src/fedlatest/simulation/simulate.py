@@ -30,7 +30,7 @@ from fedlatest.simulation.engine import Engine, fetch
 from fedlatest.simulation.experiment_spec import ExperimentSpec, ScalarOrSchedule
 from fedlatest.simulation.experiment_spec import cohort_size as _cohort_size
 from fedlatest.simulation.printed_progress import PrintedProgress
-from fedlatest.simulation.processes import clear_errors, for_each, from_first, in_any
+from fedlatest.simulation.processes import clear_errors, for_each, from_first, in_any, is_terminating
 from fedlatest.simulation.program import Record, State
 from fedlatest.simulation.recorder import Result, RunRecorder
 from fedlatest.simulation.row_storage import ClientRows, RememberedType
@@ -435,7 +435,7 @@ class _BlockLoop:
         self.timer.written(time.monotonic() - started)
 
     def _report(self, round: int, new: list[Row]) -> bool:
-        """Report the progress; return whether the callback raised KeyboardInterrupt, which stops all processes."""
+        """Report the progress; return whether to stop: the callback raised KeyboardInterrupt, or SIGTERM arrived."""
         if self.on_progress:
             share, notes = self._share(round), self.engine.notes
             rounds = min(self.rounds, math.ceil(round / share)) if share else self.rounds
@@ -444,7 +444,7 @@ class _BlockLoop:
                 self.on_progress(Progress(round, rounds, new, left, self.engine.bytes_needed, notes))
             except KeyboardInterrupt:
                 return True
-        return False
+        return is_terminating()
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.start_time
