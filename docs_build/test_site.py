@@ -28,7 +28,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     try:
         yield driver
-        assert driver.get_log("browser") == []
+        assert driver.get_log("browser") == []  # type: ignore[no-untyped-call]
     finally:
         driver.quit()
 

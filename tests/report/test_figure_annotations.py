@@ -131,4 +131,5 @@ def test_figure_for_a_dark_page(runs: dict[str, RunRecord], tmp_path: Path) -> N
     shown = inverted[blue][:, :3]
     assert (np.abs(shown.astype(int) - np.median(shown, axis=0)) <= 2).all(axis=1).mean() > 0.9
     np.testing.assert_allclose(np.median(shown, axis=0), (67, 181, 245), atol=3)
-    np.testing.assert_allclose(for_dark_page(np.float32([[[0.5, 0.5, 0.5, 0.3]]])), [[[0.5, 0.5, 0.5, 0.3]]], atol=1e-6)
+    grey = np.array([[[0.5, 0.5, 0.5, 0.3]]], np.float32)
+    np.testing.assert_allclose(for_dark_page(grey), grey, atol=1e-6)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.typing import ColorType
 
 from fedlatest.report.run_records import RunRecord
 from fedlatest.runs import ClientRecord, RunFolder
@@ -29,7 +30,7 @@ def label_line_ends(axes: Axes) -> None:
     axes.autoscale_view()  # of limits that are not set
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = np.nan_to_num([to_axes.transform(_last_point(line)) for line in lines])
-    height = axes.get_figure(root=True).get_size_inches()[1] * 72 * 0.75  # points, about that of the axes
+    height = axes.figure.get_figure(root=True).get_size_inches()[1] * 72 * 0.75  # points, about that of the axes
     size = 9.0
     for line, end, place in zip(lines, ends, spread(np.clip(ends[:, 1], 0, 1), 1.25 * size / height), strict=True):
         colour = line.get_color()
@@ -74,10 +75,10 @@ def shade_second_group(panels: Sequence[tuple[Axes, Sequence[RunRecord]]]) -> li
     names = set()
     for axes, runs in panels:
         records = [clients for run in runs if (clients := RunFolder(run.path).clients()) is not None]
-        found = {(_names_of_groups(clients), *second_group_rounds(clients)) for clients in records}
+        found = {(_names_of_groups(clients), tuple(second_group_rounds(clients))) for clients in records}
         if len(found) != 1:
             continue
-        [(groups, *rounds)] = found
+        [(groups, rounds)] = found
         limits = axes.get_xlim()
         for start, stop in rounds:
             axes.axvspan(start, stop, facecolor=SHADE, linewidth=0, zorder=0)
@@ -137,7 +138,7 @@ def _last_point(line: Line2D) -> tuple[float, float]:
     return (float(x[last[0]]), float(y[last[0]])) if last.size else (float(x[-1]), float("nan"))
 
 
-def _readable(colour: str) -> tuple[float, ...]:
+def _readable(colour: ColorType) -> tuple[float, ...]:
     """Return a colour that is dark enough for text on white."""
     parts = np.array(to_rgb(colour))
     lightness = float(parts @ (0.213, 0.715, 0.072))

@@ -221,10 +221,10 @@ def for_dark_page(image: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
     The site does the same with `filter: invert(1) hue-rotate(180deg)`.
 
-    >>> for_dark_page(np.float32([[[0, 0, 0, 1], [1, 1, 1, 0]]])).round(2).tolist()
+    >>> for_dark_page(np.array([[[0, 0, 0, 1], [1, 1, 1, 0]]], np.float32)).round(2).tolist()
     [[[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]]
     """
-    brightness = image[..., :3] @ np.float32([0.213, 0.715, 0.072])
+    brightness = image[..., :3] @ np.array([0.213, 0.715, 0.072], np.float32)
     inverted = image.copy()
     inverted[..., :3] = np.clip(image[..., :3] + 1 - 2 * brightness[..., None], 0, 1)
     return inverted
