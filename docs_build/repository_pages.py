@@ -136,8 +136,8 @@ def command_help() -> Iterator[str]:
 
 
 def _help(command: typer.core.TyperGroup, name: str) -> Iterator[tuple[str, str]]:
-    for sub, entry in command.commands.items():
-        full = f"{name} {sub}"
+    for sub in command.list_commands(typer.Context(command)):
+        entry, full = command.commands[sub], f"{name} {sub}"
         if isinstance(entry, typer.core.TyperGroup):
             yield from _help(entry, full)
         elif not entry.hidden:

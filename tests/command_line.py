@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -23,6 +24,13 @@ def fedlatest(*arguments: str, cwd: Path, data: Path | None = None) -> Done:
         [sys.executable, "-m", "fedlatest", *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
+
+
+def next_command(done: Done) -> list[str]:
+    """Return the arguments of the command that the last line of an output recommends."""
+    *_, last = done.stdout.splitlines()
+    assert last.startswith("next: fedlatest ")
+    return shlex.split(last)[2:]
 
 
 def fedlatest_here(*arguments: str, cwd: Path, data: Path | None = None) -> Done:

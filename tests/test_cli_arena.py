@@ -10,7 +10,7 @@ import pytest
 
 from fedlatest.report.leaderboard import Leaderboard
 from fedlatest.runs import Row, RunFolder
-from tests.command_line import Done, fedlatest_here
+from tests.command_line import Done, fedlatest_here, next_command
 
 SMALL = ("--set", "num_clients=20", "--set", "local_steps=2", "--rounds", "20")
 ARENA = (
@@ -60,6 +60,9 @@ def test_an_arena_end_to_end(finished: tuple[Path, Done]) -> None:
     assert "| FedAvg |" in (root / "leaderboard.md").read_text()
     assert (root / "ranks.png").read_bytes().startswith(b"\x89PNG")
     assert 'id="leaderboard"' in (root / "report.html").read_text()
+    best = board.by_rank[0].partition("-")[0]
+    assert next_command(done) == ["list", "algorithms", best]
+    assert fedlatest_here(*next_command(done), cwd=folder).returncode == 0
 
 
 def test_a_finished_arena_runs_nothing_again_and_one_that_lost_a_run_repeats_it(
@@ -184,9 +187,12 @@ def test_an_arena_in_time_runs_nothing_again(in_time: tuple[Path, Done], tmp_pat
         (("--availability", "phones-time"), "traces"),
         (("--availability", "diurnal-time", "--algorithms", "fedavg:answers=20"), "answers=20: only 10 clients"),
         (("--availability", "diurnal-time", "--algorithms", "ace", "--set", "deadline=30"), "--set deadline=30: "),
-        (("--algorithms", "fedavg:mu=1"), "its keys: "),
+        (("--algorithms", "fedavg:mu=1"), "with a key of fedavg; choose one of weighting, server_step, "),
+        (("--algorithms", "fedprox:mew=1"), "with a key of fedprox; did you mean mu?"),
+        (("--availability", "dirnal"), "availability dirnal: unknown; did you mean diurnal?"),
+        (("--availability", "phonestime"), "did you mean phones-time?"),
         (("--algorithms", "fedavg,fedavg"), "is given twice"),
-        (("--availability", "moon"), "availability moon: unknown"),
+        (("--availability", "moon"), "availability moon: unknown; `fedlatest list cases` lists the names"),
         (("--dataset", "imagenet"), "recipe imagenet: unknown"),
         (("--trials", "0"), "--trials 0: must be at least 1"),
         (("--target", "95"), "--target 95.0: must be an accuracy"),
@@ -223,6 +229,7 @@ def test_a_sweep_end_to_end(tmp_path: Path) -> None:
     assert "± 95% interval over 2 seeds" in done.stdout
     assert (tmp_path / "s/figure.png").is_file()
     assert "<title>s</title>" in (tmp_path / "s/report.html").read_text()
+    assert next_command(done) == ["watch", "s"]
     again = fedlatest_here(*arguments, cwd=tmp_path)
     assert "0 of 3 runs were executed now" in again.stdout
 

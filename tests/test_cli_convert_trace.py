@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlatest import Interval, RunFolder, read_trace, trace
-from tests.command_line import fedlatest_here
+from tests.command_line import fedlatest_here, next_command
 
 PHONES = {
     index: {"duration": 5, "active": [10 * index], "inactive": [10 * index + 5], "finish_time": 100, "model": "a"}
@@ -17,7 +17,7 @@ PHONES = {
 
 def values(text: str) -> dict[str, str]:
     """The printed table."""
-    rows = (line.rsplit(None, 1) for line in text.splitlines() if not line.startswith("trace:"))
+    rows = (line.rsplit(None, 1) for line in text.splitlines() if not line.startswith(("trace:", "next:")))
     return {name.strip(): value for name, value in rows}
 
 
@@ -32,6 +32,8 @@ def test_a_fedscale_trace(tmp_path: Path, name: str) -> None:
         "longest absence": "30", "longest absence, median over clients": "25",
     }  # fmt: skip
     assert f"trace: {name}" in done.stdout
+    assert next_command(done) == ["diagnose", name]
+    assert fedlatest_here(*next_command(done), cwd=tmp_path).returncode == 0
     assert read_trace(tmp_path / name) == [Interval(index, 10 * index, 10 * index + 5) for index in range(4)]
 
 

@@ -1,5 +1,6 @@
 """The command `diagnose`: traces, jobs, files beside them, what it writes, and its errors."""
 
+import contextlib
 import gzip
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 from fedlatest.cli.diagnose_input import _check_clients, read_fleet
 from fedlatest.diagnosis import JobFacts, read_diagnosis
 from fedlatest.errors import DataError
+from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.flower import Timeouts
-from tests.command_line import fedlatest, fedlatest_here
+from tests.command_line import Done, fedlatest, fedlatest_here, next_command
 from tests.diagnosis.fleets import by_day_and_night, random_fleet
 from tests.flower.small_job import SmallJob, lose
 
@@ -26,6 +28,16 @@ def write_trace(path: Path, table: npt.NDArray[np.bool_], *, round_seconds: int 
         for number, client in np.argwhere(table).tolist()
     ]
     path.write_text("\n".join(["client,start,end", *rows]) + "\n")
+
+
+def check_next_run(done: Done, folder: Path) -> None:
+    """Check that the experiments of the next command, `run quickstart`, can be built."""
+    command, recipe, *options = next_command(done)
+    assert (command, recipe) == ("run", "quickstart")
+    builder = FederationBuilder(RECIPES[recipe].load(None))
+    with contextlib.chdir(folder):
+        for experiment in RECIPES[recipe].experiments(options[1::2]):
+            experiment.spec(builder)
 
 
 @pytest.fixture
@@ -59,6 +71,7 @@ def test_a_trace_with_everything(folder: Path) -> None:
     assert "<b>fedlaavg</b>" in page
     assert "Weights of labels" in page
     assert "http" not in page.replace("http-equiv", "")
+    check_next_run(done, folder)
 
 
 def test_report_shows_a_diagnosis(folder: Path) -> None:
@@ -81,6 +94,7 @@ def test_a_trace_that_counts_rounds(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert ["record", "60", "rounds"] in [line.split() for line in done.stdout.splitlines()]
     assert "client-2" in done.stdout
+    check_next_run(done, tmp_path)
     assert "How many rounds a day" not in done.stdout
     assert "give --delays" in done.stdout
 
@@ -112,6 +126,7 @@ def test_a_job(tmp_path: Path) -> None:
     assert "4 rounds of" in done.stdout
     assert "How many rounds a day are possible?" in done.stdout
     assert "--round-length" not in done.stdout
+    assert next_command(done) == ["replay", "."]
     job.ledger.close()
     refused = fedlatest_here("diagnose", "job", "--round-length", "3", cwd=tmp_path)
     assert "a job has recorded its rounds and times" in refused.stderr

@@ -1,5 +1,6 @@
 """The commands on the ledger of a job: audit, expel, trace, backup and restore."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedlatest import load_digits
 from fedlatest.delays import read_delays
+from fedlatest.experiments import RECIPES, FederationBuilder
 from fedlatest.ledger import FolderStorage, JobConfig
 from fedlatest.ledger.database import Database, create_job
 from fedlatest.ledger.durations import RoundTasks, Task
 from fedlatest.privacy import NoisePlan
-from tests.command_line import fedlatest, fedlatest_here
+from tests.command_line import fedlatest, fedlatest_here, next_command
 from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import ARRAYS, LAYOUT, Job
 
@@ -91,6 +94,8 @@ def test_audit_lists_the_clients(job: Job, tmp_path: Path) -> None:
         "the sum equals the updates exactly\n"
     )
     assert done.returncode == 0
+    (tmp_path / "job/run").mkdir()
+    assert next_command(fedlatest_here("audit", "job", cwd=tmp_path)) == ["report", "job/run"]
 
 
 def test_audit_prints_the_privacy_budget(tmp_path: Path) -> None:
@@ -228,6 +233,10 @@ def test_trace_writes_delays(tmp_path: Path) -> None:
     job.database.close()
     done = fedlatest_here("trace", "job", "--delays", "delays.csv", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    recipe, *options = next_command(done)[1:]
+    with contextlib.chdir(tmp_path):
+        for experiment in RECIPES[recipe].experiments(options[1::2]):
+            experiment.spec(FederationBuilder(load_digits()))
     assert "delays: delays.csv (medians of 1 clients; the other 1 have the medians of these)" in done.stdout
     stages = read_delays(tmp_path / "delays.csv").stages(0, np.arange(2), 0)
     assert [stage.tolist() for stage in stages] == [[1.5, 1.5], [2.0, 2.0], [1.5, 1.5]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedlatest.runs import RunFolder
-from tests.command_line import fedlatest, fedlatest_here
+from tests.command_line import fedlatest, fedlatest_here, next_command
 
 LONG_COMMAND = ("reproduce", "mnist", "--figure", "chart", "--rounds", "1000", "--out", "o")
 PUBLISHED = """algorithm,setting,round,train_loss,test_accuracy
@@ -29,6 +29,7 @@ def test_reproduce_two_figures(small_mnist: Path, tmp_path: Path) -> None:
     done = fedlatest(*command, "--published", "published.csv", cwd=tmp_path, data=small_mnist)
     assert done.returncode == 0, done.stderr
     assert "4 of 4 runs were executed now" in done.stdout
+    assert next_command(done) == ["watch", "o"]
     assert re.search(r"fedlaavg-num_clients=600: done \(\d/4 runs\)", done.stderr)
     for name in ("clients.png", "clients.pdf", "illustration.png", "illustration.pdf"):
         assert (tmp_path / "o/figures" / name).stat().st_size > 5000
@@ -120,8 +121,8 @@ def process_group_ended(group: int) -> bool:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "mnits"], "mnits: unknown; choose one of mnist"),
-        (["reproduce", "mnist", "--figure", "clint"], "--figure clint: unknown; choose one of availability, chart"),
+        (["reproduce", "mnits"], "mnits: unknown; did you mean mnist?"),
+        (["reproduce", "mnist", "--figure", "clint"], "--figure clint: unknown; did you mean clients?"),
         (["reproduce", "mnist", "--seeds", "0"], "--seeds 0: must be at least 1"),
         (["reproduce", "mnist", "--workers", "0"], "--workers 0: must be at least 1"),
         (["reproduce", "mnist", "--published", "no.csv"], "published=no.csv: cannot be read"),

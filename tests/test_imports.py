@@ -20,7 +20,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "bounded_reading": set(),
     "cli": {
         "availability", "bounded_reading", "delays", "deployment", "diagnosis", "experiments", "flower", "ledger",
-        "machine", "privacy", "replay", "report", "reproduction", "runs", "simulation", "theory",
+        "machine", "privacy", "replay", "report", "reproduction", "runs", "simulation", "suggestions", "theory",
     },
     "data": {"bounded_reading", "digest", "files", "paths"},
     "delays": {"bounded_reading", "digest", "streams"},
@@ -29,7 +29,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
     "digest": set(),
     "experiments": {
         "algorithms", "availability", "data", "delays", "machine", "models", "paths", "privacy", "runs", "simulation",
-        "streams", "theory",
+        "streams", "suggestions", "theory",
     },
     "files": set(),
     "flower": {"algorithms", "availability", "ledger", "privacy", "runs", "trees"},
@@ -45,7 +45,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
         "streams",
     },
     "report": {"bounded_reading", "diagnosis", "files", "runs"},
-    "reproduction": {"experiments", "report"},
+    "reproduction": {"experiments", "report", "suggestions"},
     "runs": {"bounded_reading", "files"},
     "secure": set(),
     "simulation": {
@@ -53,6 +53,7 @@ ALLOWED = {  # package or top-level module: what it may import, besides errors a
         "runs", "streams", "theory", "trees",
     },
     "streams": set(),
+    "suggestions": set(),
     "theory": set(),
     "trees": set(),
 }  # fmt: skip

@@ -55,13 +55,16 @@ def test_the_server_step_of_every_algorithm_is_a_key(name: str) -> None:
     ("overrides", "message"),
     [
         (["perod=3"], "perod: unknown key; did you mean period?"),
+        (["num-clients=3"], "num-clients: unknown key; did you mean num_clients?"),
+        (["C=3"], "C: unknown key; did you mean local_steps or participation?"),
+        (["data=DIR"], "data: is not a key; use the option --data"),
         (["period"], "--set period: expected KEY=VALUE"),
         (["=3"], "--set =3: expected KEY=VALUE"),
         (["period=ten"], "period=ten: expected a whole number"),
         (["period=1.5"], "period=1.5: expected a whole number"),
         (["learning_rate=fast"], "learning_rate=fast: expected a number"),
         (["algorithm=fedlavg"], "algorithm=fedlavg: unknown; did you mean fedlaavg?"),
-        (["availability=sometimes"], "availability=sometimes: unknown; choose one of alternating, always"),
+        (["availability=sometimes"], "availability=sometimes: unknown; `fedlatest list availability` lists the names"),
         (["server_optimizer=adam"], "server_optimizer: unknown key"),  # a Python object: not for the command line
         (["algorithm=sequential", "server_step=2"], "algorithm=fedavg and "),
         (["fresh=most"], "fresh=most: choose one of average, cohort, or give a number"),

@@ -11,7 +11,7 @@ import pytest
 from fedlatest.deployment.scaffold import write_app
 from fedlatest.replay import RecordedFleet, read_recorded_fleet
 from fedlatest.runs import RunFolder
-from tests.command_line import fedlatest_here
+from tests.command_line import fedlatest_here, next_command
 from tests.replay.recorded_job import RecordedJob
 
 ROUNDS = 12
@@ -27,6 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = fedlatest_here("replay", "job", "--algorithms", ALGORITHMS, "--out", "out", *OPTIONS, cwd=folder)
     assert done.returncode == 0, done.stderr
     (folder / "printed").write_text(done.stdout)
+    assert next_command(done) == ["diagnose", "job"]
+    assert fedlatest_here(*next_command(done), cwd=folder).returncode == 0
     return folder
 
 

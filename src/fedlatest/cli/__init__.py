@@ -13,6 +13,7 @@ from fedlatest.cli import (  # noqa: F401  (each adds its commands)
     explain,
     explain_stability,
     job,
+    listing,
     replay,
     report,
     reproduce,

@@ -45,7 +45,9 @@ class AdviceInput(NamedTuple):
 @app.command()
 def advise(
     recipe: Annotated[str | None, typer.Argument(help="A recipe; without one, give the numbers below.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the recipe's data (or FEDLATEST_DATA).")] = None,
     clients: Annotated[int | None, typer.Option(help="N, the number of clients.")] = None,
     cohort: Annotated[int | None, typer.Option(help="K, the number of clients in a cohort.")] = None,
@@ -56,22 +58,24 @@ def advise(
     rounds: Annotated[int | None, typer.Option(help="T or R, the number of rounds.")] = None,
     local_steps: Annotated[int | None, typer.Option(help="C, the number of local steps per round.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="A step size to compare with the theorem's.")] = None,
-    smoothness: Annotated[float | None, typer.Option(help="L.")] = None,
-    gradient: Annotated[float | None, typer.Option(help="G.")] = None,
-    noise: Annotated[float | None, typer.Option(help="sigma.")] = None,
+    smoothness: Annotated[float | None, typer.Option(help="L, the smoothness of the losses.")] = None,
+    gradient: Annotated[float | None, typer.Option(help="G, the bound on the norm of gradients.")] = None,
+    noise: Annotated[float | None, typer.Option(help="sigma, the noise of a stochastic gradient.")] = None,
     distance: Annotated[float | None, typer.Option(help="B = f(x0) - f(x*).")] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Show the noise for differential privacy instead; see docs/privacy.md.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="delta (default: N^-1.1).")] = None,
+    delta: Annotated[float | None, typer.Option(help="delta of the guarantee (default: N^-1.1).")] = None,
     clip_norm: Annotated[float | None, typer.Option(help="Largest norm of an update (a recipe: measured).")] = None,
     min_separation: Annotated[
-        int | None, typer.Option(help="Rounds between two participations (default: N / K).")
+        int | None, typer.Option(help="Rounds from one participation of a client to its next (default: N / K).")
     ] = None,
-    max_participations: Annotated[int | None, typer.Option(help="Participations of a client at the most.")] = None,
+    max_participations: Annotated[int | None, typer.Option(help="Largest number of rounds of a client.")] = None,
     parameters: Annotated[int | None, typer.Option(help="Size of the model, with --epsilon and no recipe.")] = None,
 ) -> None:
-    """Show what the theorems promise: E, the staleness bound, the step size, the bound, and what to change.
+    """Show what the paper's theorems promise, and what to change.
+
+    Without --epsilon: E, the bound on the staleness, the step size and the bound on the gradient.
 
     With --epsilon: the noise, the clip norm and the rounds for a guarantee of differential privacy.
     """

@@ -1,22 +1,26 @@
 """The typer application that the commands are added to, its entry point, and the choice of a device."""
 
 import os
+import shlex
 import sys
 import time
 import warnings
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated
 
 import typer
 import typer.core
+from rich.padding import Padding
 from rich.text import Text
 
+from fedlatest.cli.command_groups import GroupedCommands
 from fedlatest.cli.console import PlainConsole
 from fedlatest.errors import ConfigError, FedlatestError
 from fedlatest.version import __version__
 
 typer.core.HAS_RICH = False  # plain help; typer before 0.21 would escape brackets even with rich_markup_mode=None
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=GroupedCommands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 out = PlainConsole()
 err = PlainConsole(stderr=True)
 LONGEST_WAIT = 3600  # seconds that one device of a process may wait for another
@@ -26,7 +30,7 @@ def main() -> None:
     """Run the command line; print user errors and warnings as one or two lines instead of a traceback."""
     warnings.showwarning = lambda message, *_, **__: err.print(Text(str(message), style="yellow"), soft_wrap=True)
     try:
-        app()
+        app(prog_name="fedlatest")
     except FedlatestError as error:
         err.quiet = False
         err.print(Text(f"error: {error}", style="red"), soft_wrap=True)
@@ -48,15 +52,39 @@ def _leave_other_processes() -> None:
 def about(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Federated learning for clients that come and go."""
+    """Federated learning for clients that come and go.
+
+    Start with `fedlatest run quickstart`.
+    """
     if version:
         out.print(f"fedlatest {__version__}")
         raise typer.Exit
 
 
-def print_prose(sentence: str) -> None:
+def print_prose(sentence: str, *, indent: int = 0) -> None:
     """Print a sentence: wrapped between words on a terminal, on one line otherwise."""
-    out.print(Text(sentence), soft_wrap=not out.is_terminal)
+    if out.is_terminal:
+        out.print(Padding(Text(sentence), (0, 0, 0, indent)))
+    else:
+        out.print(Text(" " * indent + sentence), soft_wrap=True)
+
+
+def print_next(*arguments: str | Path) -> None:
+    """Print the command that a user may want to run next, quoted for a shell; the last line of a command's output.
+
+    Args:
+        *arguments: The arguments of `fedlatest`.
+    """
+    out.print(Text(f"next: {command_line(*arguments)}"), soft_wrap=True)
+
+
+def command_line(*arguments: str | Path) -> str:
+    """Return a call of `fedlatest` as one types it.
+
+    >>> command_line("report", Path("runs/my run"))
+    "fedlatest report 'runs/my run'"
+    """
+    return shlex.join(["fedlatest", *map(str, arguments)])
 
 
 def show_notes(notes: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedlatest.cli.app import app, configure_device, err, out
+from fedlatest.cli.app import app, configure_device, err, out, print_next
 from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
 from fedlatest.cli.report import write_arena_report
 from fedlatest.errors import ConfigError, RunFolderError
@@ -42,7 +42,7 @@ def arena(
         float | None, typer.Option(help="Accuracy for the rounds or hours to a target (default: 95% of the best).")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all runs.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all runs; repeatable.")
     ] = None,
     to: Annotated[Path | None, typer.Option("--out", help="Folder for runs, tables and report.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
@@ -52,8 +52,9 @@ def arena(
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,
 ) -> None:
-    """Compare methods fairly: tune the step sizes of each in each availability case, then run it on fresh seeds.
+    """Compare methods fairly, each with tuned step sizes.
 
+    For each method and each availability case, search for the best step sizes, then run them on fresh seeds.
     Run the same command again to continue after a stop; finished runs are reused.
     """
     from fedlatest.cli.progress import format_duration
@@ -102,9 +103,11 @@ def arena(
     scores = search(plan, run_all)
     run_winners(plan, scores, run_all)
     write_arena(plan.root, plan.description() | {"search": plan.trials_table(scores), "target": target})
-    _write_results(plan.root)
+    best = _write_results(plan.root)
+    algorithm = next(method.component for method in methods if method.name == best)
     elapsed = format_duration(time.monotonic() - started)
     out.print(f"{work.executed} of {work.total_runs} runs were executed now; total time {elapsed}", highlight=False)
+    print_next("list", "algorithms", algorithm)
 
 
 def split_list(texts: list[str] | None) -> list[str]:
@@ -169,8 +172,8 @@ def _check_same(plan: "Arena") -> None:
             )
 
 
-def _write_results(root: Path) -> None:
-    """Print the leaderboard over all cases, and write tables, figures and the report."""
+def _write_results(root: Path) -> str:
+    """Print the leaderboard over all cases, write tables, figures and the report; return the best method's name."""
     from fedlatest.report.leaderboard import Leaderboard
     from fedlatest.report.leaderboard_tables import warnings, write_leaderboard
     from fedlatest.report.rank_figures import draw_ranks
@@ -188,6 +191,7 @@ def _write_results(root: Path) -> None:
     for path in paths:
         out.print(f"{path.stem}: {path}", soft_wrap=True)
     write_arena_report(board, root / "report.html")
+    return board.by_rank[0]
 
 
 def _summary(board: "Leaderboard") -> Table:

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+WIDTH_OF_FILES = 240  # characters in a line of a table that is not shown on a terminal
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all control characters except tab and line feed
 
 
@@ -22,6 +23,16 @@ class PlainConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """The size of the terminal; where there is none, a row of a table has one line, whatever its length."""
+        size = super().size
+        return size if self.is_terminal or self._width is not None else ConsoleDimensions(WIDTH_OF_FILES, size.height)
+
+    @size.setter
+    def size(self, size: tuple[int, int]) -> None:
+        Console.size.fset(self, size)  # type: ignore[attr-defined]
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render an object with all control characters in its text escaped."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedlatest.cli.app import app, out, show_notes
+from fedlatest.cli.app import app, out, print_next, show_notes
 from fedlatest.errors import ConfigError
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
@@ -30,7 +30,10 @@ def convert_trace(
         Format, typer.Option("--format", help="Format of the source; csv includes .csv.gz and .parquet.")
     ] = Format.AUTO,
 ) -> None:
-    """Convert a published trace to the format that `--set availability=trace` replays, and describe it."""
+    """Convert a published trace to one that can be replayed.
+
+    The result has the format that `--set availability=trace` replays. The command also describes it.
+    """
     from fedlatest.availability.recorded_devices import read_devices, summarise
     from fedlatest.availability.trace_files import write_intervals
 
@@ -55,3 +58,4 @@ def convert_trace(
         table.add_row(name, value)
     out.print(table)
     out.print(f"trace: {to}", soft_wrap=True)
+    print_next("diagnose", to)

@@ -8,23 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
-from fedlatest.cli.app import app, err, out
+from fedlatest.cli.app import app, err, out, print_next
+from fedlatest.cli.command_groups import CorrectingGroup
 from fedlatest.errors import ConfigError
 
 deploy = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Run a federation of real processes with Flower."
+    cls=CorrectingGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Run a federation of real processes with Flower.",
 )
 app.add_typer(deploy, name="deploy")
 
 
 @deploy.command()
 def init(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> None:
-    """Write a complete Flower app for handwritten digits, as a starting point."""
+    """Write a Flower app for handwritten digits to start from."""
     from fedlatest.deployment.scaffold import write_app
 
     for path in write_app(folder):
         out.print(str(path), soft_wrap=True)
-    out.print(f"try it: fedlatest deploy local --app {folder}", soft_wrap=True)
+    print_next("deploy", "local", "--app", folder)
 
 
 @deploy.command()
@@ -32,7 +36,10 @@ def leave(
     folder: Annotated[Path, typer.Argument(help="The client's state folder.")],
     undo: Annotated[bool, typer.Option("--undo", help="Cancel the request, or rejoin after leaving.")] = False,
 ) -> None:
-    """Ask to leave all jobs of a client: its update is removed from the sum when it is next contacted."""
+    """Let a client leave its jobs.
+
+    Its update is removed from the sum when it is next contacted.
+    """
     from fedlatest.ledger.job_folder import leave_jobs
 
     jobs = leave_jobs(folder, undo=undo)
@@ -74,7 +81,10 @@ def local(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the deployment in the folder.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment in the folder.")] = False,
 ) -> None:
-    """Run a SuperLink and nodes on this machine until the job is finished, and restart processes that are killed."""
+    """Run a job with real processes on this machine.
+
+    A SuperLink and nodes run until the job is finished; processes that are killed are started again.
+    """
     from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()
@@ -109,7 +119,10 @@ def keys(
     ] = None,
     nodes: Annotated[int, typer.Option(help="Number of node keys to add.")] = 0,
 ) -> None:
-    """Create a CA, a server certificate and node keys; later calls add nodes. No file is ever overwritten."""
+    """Create a CA, a server certificate and node keys.
+
+    Later calls add nodes. No file is ever overwritten.
+    """
     from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()
@@ -148,7 +161,10 @@ def proxy(
     systemd: Annotated[bool, typer.Option("--systemd", help="Also write a systemd unit.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the files of an earlier call.")] = False,
 ) -> None:
-    """Write the configuration of an nginx that passes only nodes to the SuperLink, and print what to run next."""
+    """Write the configuration of an nginx in front of the SuperLink.
+
+    It passes only requests of nodes. The command prints what to run next.
+    """
     from fedlatest.deployment.flwr_cli import require_flower
 
     require_flower()

@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from fedlatest.availability import AVAILABILITY, Availability, ClientInfo
-from fedlatest.cli.app import err, out
+from fedlatest.cli.app import err, out, print_next
 from fedlatest.cli.deployment_table import NEVER_CONNECTED, ProgressTable
 from fedlatest.deployment.deployment_folder import check_not_nested, open_folder
 from fedlatest.deployment.fault_injection import FaultInjector, plan_faults
@@ -18,8 +18,10 @@ from fedlatest.deployment.private_files import private_umask
 from fedlatest.deployment.scaffold import TEMPLATE, app_config, write_app
 from fedlatest.deployment.supervise import JobStatus, NodeSchedule, supervise
 from fedlatest.errors import ConfigError
-from fedlatest.experiments.settings import did_you_mean, keywords, parse_value, split_pair
+from fedlatest.experiments.key_names import ALIASES
+from fedlatest.experiments.settings import keywords, parse_value, split_pair, suggest_name
 from fedlatest.ledger.secure_settings import MIN_DECRYPTORS
+from fedlatest.suggestions import did_you_mean
 
 PAUSE_SECONDS = 30.0  # of a node, if the app has no key `deadline`
 SECURE_COHORT = 4  # with --secure: one of the four may drop out
@@ -79,7 +81,7 @@ def _settings(request: Request) -> tuple[dict[str, Any], Availability, dict[str,
         given = {**DEFAULTS, **given}
     name = given.pop("availability")
     if name not in AVAILABILITY:
-        raise ConfigError(f"availability={name}: unknown{did_you_mean(name, AVAILABILITY)}")
+        raise ConfigError(f"availability={name}: unknown{suggest_name('availability', name)}")
     known, keys = app_config(request.app or Path(str(TEMPLATE))), keywords(AVAILABILITY[name], f"availability={name}")
     config: dict[str, Any] = {"rounds": known["rounds"] if request.rounds is None else request.rounds}
     if "seed" in known:
@@ -121,7 +123,7 @@ def _unknown(key: str, known: Sequence[str]) -> str:
     owners = [f"availability={name}" for name, make in AVAILABILITY.items() if key in keywords(make)]
     if owners:
         return f"{key}: is a key of {' and '.join(owners)}, which this deployment does not use"
-    return f"{key}: unknown key{did_you_mean(key, known)}"
+    return f"{key}: unknown key{did_you_mean(key, known, aliases=ALIASES)}"
 
 
 def _clients(request: Request) -> ClientInfo:
@@ -153,8 +155,8 @@ def _print_summary(request: Request, status: JobStatus, faults: FaultInjector, *
     table = Table("client", box=None, header_style="bold", pad_edge=False)
     for column in ("rounds", "final staleness"):
         table.add_column(column, justify="right")
-    for client in sorted({*status.num_applied, *never}, key=lambda name: (len(name), name)):
-        unknown = NEVER_CONNECTED if client in never else "-"
+    for client in sorted({*status.num_applied, *status.staleness, *never}, key=lambda name: (len(name), name)):
+        unknown = NEVER_CONNECTED if client in never else "never took part"
         table.add_row(client, str(status.num_applied.get(client, 0)), str(status.staleness.get(client, unknown)))
     out.print(table)
     duration = f"{status.seconds / status.merged_rounds:.1f} s per round" if status.merged_rounds else "no rounds"
@@ -165,3 +167,4 @@ def _print_summary(request: Request, status: JobStatus, faults: FaultInjector, *
         out.print(f"chaos: {len(faults.injected)} faults, {len(faults.pending)} not possible (target was not running)")
     out.print(f"job: {request.folder / 'job'}, logs: {request.folder / 'logs'}", soft_wrap=True)
     out.print(f"events of the processes: {request.folder / 'deployment.jsonl'}", soft_wrap=True)
+    print_next("audit", request.folder)

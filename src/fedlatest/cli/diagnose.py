@@ -8,7 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, out, print_prose
+from fedlatest.cli.app import app, out, print_next, print_prose
+from fedlatest.cli.job import print_next_run
 from fedlatest.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def diagnose(
         Path | None, typer.Option("--out", help="Folder for diagnosis.json, diagnosis.png and report.html.")
     ] = None,
 ) -> None:
-    """Say how available a fleet is, what FedAvg and FedLaAvg would do with it, and what to use."""
+    """Say what a fleet's availability means for training.
+
+    How available the clients are, what FedAvg and FedLaAvg would do with them, and what to use.
+    """
     from fedlatest.cli.diagnose_input import read_fleet
     from fedlatest.diagnosis import Training
     from fedlatest.diagnosis import diagnose as diagnose_fleet
@@ -53,6 +57,10 @@ def diagnose(
     _print(found)
     if to is not None:
         _write(found, to)
+    if fleet.job is not None:
+        print_next("replay", source)
+    else:
+        print_next_run(source, fleet.num_clients, round_length=fleet.length / fleet.num_rounds)
 
 
 def _write(found: "Diagnosis", folder: Path) -> None:

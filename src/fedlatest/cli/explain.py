@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from fedlatest.cli.app import app, out, print_prose, use_device
+from fedlatest.cli.command_groups import CorrectingGroup
 from fedlatest.errors import ConfigError
 from fedlatest.theory import Example1, accumulated_bias
 
@@ -22,7 +23,10 @@ NUM_CLIENTS, NUM_ROUNDS = (4, 16, 64), (1024, 4096, 16384)
 DEFAULT = Example1()
 
 explain = typer.Typer(
-    no_args_is_help=True, help="Compare the paper's theorems with simulations.", rich_markup_mode=None
+    cls=CorrectingGroup,
+    no_args_is_help=True,
+    help="Compare the paper's theorems with simulations.",
+    rich_markup_mode=None,
 )
 app.add_typer(explain, name="explain")
 
@@ -36,7 +40,10 @@ def example1(
     learning_rate: Annotated[float, typer.Option(help="gamma, below 1/2.")] = 0.01,
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("example1.png"),
 ) -> None:
-    """Two clients alternate: FedAvg converges to a wrong cycle, FedLaAvg to the optimum (Theorems 1 and 2)."""
+    """Let two clients alternate: the paper's Example 1.
+
+    FedAvg converges to a wrong cycle, FedLaAvg to the optimum (Theorems 1 and 2).
+    """
     from fedlatest.experiments.example1_simulation import explain_example1, theorem2_errors
 
     check_figure(to)
@@ -59,10 +66,13 @@ def rate(
     seeds: Annotated[int, typer.Option(help="Run seeds 0 .. N-1.")] = 5,
     period: Annotated[int, typer.Option(help="Rounds in a block of availability.")] = 2,
     heterogeneity: Annotated[float, typer.Option(help="Distance between the two kinds of clients.")] = 1.0,
-    noise: Annotated[float, typer.Option(help="sigma.")] = 1.0,
+    noise: Annotated[float, typer.Option(help="sigma, the noise of a stochastic gradient.")] = 1.0,
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("rate.png"),
 ) -> None:
-    """Run FedLaAvg with Corollary 1's step for several N and T; compare its gradients with Theorem 3's bound."""
+    """Compare FedLaAvg's gradients with the bound of Theorem 3.
+
+    FedLaAvg runs with the step of Corollary 1, for several N and T.
+    """
     from fedlatest.experiments.rate_simulation import Kind, RateSetting, simulate_rate
     from fedlatest.report.theory_figures import MeasuredRate, draw_rate
 

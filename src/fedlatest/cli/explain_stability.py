@@ -35,7 +35,9 @@ class Setting(NamedTuple):
 @explain.command("stability")
 def stability(
     recipe: Annotated[str | None, typer.Argument(help="A recipe; without one, give a --trace.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
+    ] = None,
     over: Annotated[
         str | None, typer.Option(metavar="KEY=V1,V2,...", help="A key of the recipe to vary, and its values.")
     ] = None,
@@ -57,7 +59,10 @@ def stability(
     rounds: Annotated[int, typer.Option(help="Rounds of availability that are examined.")] = 4000,
     to: Annotated[Path, typer.Option("--out", help="The figure: .png or .pdf.")] = Path("stability.png"),
 ) -> None:
-    """Predict whether FedLaAvg and FedVARP converge or swing, from the availability and the size of the cohorts."""
+    """Predict whether FedLaAvg and FedVARP converge or swing.
+
+    The prediction follows from the availability and the size of the cohorts.
+    """
     from fedlatest.experiments.stability_prediction import predict_stability
 
     check_figure(to)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out
+from fedlatest.cli.app import app, err, out, print_next
 
 if TYPE_CHECKING:
     from fedlatest.ledger.audit import Audit
 
 
+MAX_QUICKSTART = 1000  # clients among whom the digits of the quickstart can be divided
 MAX_LISTED = 20  # clients that `audit` lists without --clients
 
 
@@ -25,7 +26,10 @@ def audit(
         bool, typer.Option("--clients", help=f"List the clients also if there are more than {MAX_LISTED}.")
     ] = False,
 ) -> None:
-    """Check that the server's sum equals the sum of the clients' updates exactly, and list the clients."""
+    """Check that the server's sum equals the clients' updates.
+
+    They must be equal exactly. The command also lists the clients.
+    """
     from fedlatest.ledger.audit import audit as run_audit
     from fedlatest.ledger.job_folder import find_ledger, find_stores, open_store
 
@@ -53,6 +57,8 @@ def audit(
         _warn(f"the sum differs from the updates by {found.max_difference} units")
     if not found.holds:
         raise typer.Exit(1)
+    if (ledger.parent / "run").is_dir():
+        print_next("report", ledger.parent / "run")
 
 
 def _list_clients(found: "Audit", *, everyone: bool) -> None:
@@ -107,7 +113,10 @@ def expel(
     client: Annotated[str, typer.Argument(help="Id of the client, or the name of its key.")],
     undo: Annotated[bool, typer.Option("--undo", help="Readmit the client.")] = False,
 ) -> None:
-    """Remove a client and its update from a job and refuse it from now on; the server may be running."""
+    """Remove a client from a job and refuse it from now on.
+
+    Its update leaves the sum. The server may be running.
+    """
     from fedlatest.ledger.job_folder import expel as expel_client
     from fedlatest.ledger.job_folder import find_client, find_ledger
 
@@ -132,7 +141,10 @@ def trace(
         Path | None, typer.Option("--delays", help="Also write how long each client takes, for `--set delays=FILE`.")
     ] = None,
 ) -> None:
-    """Write which clients were available when, in the format that `--set availability=trace` replays."""
+    """Write which clients of a job were available when.
+
+    The file has the format that `--set availability=trace` replays.
+    """
     from fedlatest.flower.recorded_availability import write_trace
     from fedlatest.ledger.job_folder import find_ledger
     from fedlatest.ledger.recorded_delays import write_delays
@@ -143,11 +155,29 @@ def trace(
         others = f"; the other {num_clients - num_known} have the medians of these" if num_known < num_clients else ""
         _say(f"delays: {delays} (medians of {num_known} clients{others})")
     _say(f"trace: {to} ({num_clients} clients)")
-    _say(
-        f"to replay it: fedlatest run quickstart --set availability=trace --set trace={to} --set wrap=true "
-        f"--set partition=dirichlet --set num_clients={num_clients} --set participation=0.5"
-        f"{' --set round_length=60' if seconds else ''}"
-    )
+    print_next_run(to, num_clients, round_length=60 if seconds else 1)
+
+
+def print_next_run(trace: Path, num_clients: int, *, round_length: float) -> None:
+    """Print the command that simulates training with the availability of a trace.
+
+    If the digits of the quickstart are too few for its clients, print the command that predicts the stability instead.
+
+    Args:
+        trace: The file.
+        num_clients: Number of clients of the trace.
+        round_length: Length of a round in the trace's unit of time.
+    """
+    length = f"{round_length:.12g}"
+    if num_clients > MAX_QUICKSTART:
+        cohort = str(num_clients // 10)
+        print_next("explain", "stability", "--trace", trace, "--round-length", length, "--cohort", cohort)
+        return
+    settings = [
+        "availability=trace", f"trace={trace}", "wrap=true", f"round_length={length}",
+        "partition=dirichlet", f"num_clients={num_clients}", "participation=0.5",
+    ]  # fmt: skip
+    print_next("run", "quickstart", *(part for setting in settings for part in ("--set", setting)))
 
 
 @app.command()
@@ -155,7 +185,7 @@ def backup(
     job: Annotated[Path, typer.Argument(help="Folder of a job, or of the deployment that contains it.")],
     copy: Annotated[Path, typer.Argument(help="The copy to write; it must not exist.")],
 ) -> None:
-    """Copy the ledger of a job consistently; the server may be running."""
+    """Copy the ledger of a job; its server may be running."""
     from fedlatest.ledger.job_folder import back_up, find_ledger
 
     back_up(find_ledger(job), copy)
@@ -167,7 +197,10 @@ def restore(
     job: Annotated[Path, typer.Argument(help="Folder of a job, or of the deployment that contains it.")],
     copy: Annotated[Path, typer.Argument(help="A copy that `fedlatest backup` has written.")],
 ) -> None:
-    """Replace the ledger of a job by a copy; no server may be running. The next run reconciles the clients with it."""
+    """Replace the ledger of a job by a copy.
+
+    No server may be running. The next run reconciles the clients with the copy.
+    """
     from fedlatest.ledger.job_folder import LEDGER, find_ledger
     from fedlatest.ledger.job_folder import restore as restore_ledger
 

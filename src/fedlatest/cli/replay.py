@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from fedlatest.cli.app import app, err, out, print_prose, use_device
+from fedlatest.cli.app import app, err, out, print_next, print_prose, use_device
 from fedlatest.errors import ConfigError, DivergedError, FedlatestError
 
 if TYPE_CHECKING:
@@ -35,15 +35,17 @@ def replay(
         float | None, typer.Option(help="Accuracy for the time to a target (default: 95% of the best).")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all algorithms.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all algorithms; repeatable."),
     ] = None,
     to: Annotated[Path | None, typer.Option("--out", help="Folder for runs, table, figure and report.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or gpu (default: JAX's choice).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the runs of these algorithms in the folder.")] = False,
 ) -> None:
-    """Answer what another algorithm would have reached with the clients and delays of a deployed job.
+    """Simulate other algorithms on the record of a job.
 
+    They train with the clients and the delays that a deployed job has recorded.
     Run the same command again to continue after a stop; finished runs are reused.
     """
     from fedlatest.cli.arena import split_list
@@ -79,6 +81,7 @@ def replay(
     _write(plan, root, target, _measured(ledger, plan))
     if diverged:
         raise DivergedError(f"{diverged[0]} ({len(diverged)} of {len(names)} runs diverged)")
+    print_next("diagnose", job)
 
 
 def _training(ledger: Path, dataset: str) -> dict[str, Any]:
@@ -131,7 +134,6 @@ def _measured(ledger: Path, plan: "Replay") -> "Curve | None":
 def _write(plan: "Replay", root: Path, target: float | None, measured: "Curve | None") -> None:
     """Print the table and the agreement with the record; write the table, the figure and the report."""
     from fedlatest.cli.report import write_report
-    from fedlatest.cli.run import print_table
     from fedlatest.replay import agreement_of_run
     from fedlatest.report import read_runs
     from fedlatest.report.replay_results import default_target, draw_replay, replay_rows, write_results
@@ -142,7 +144,7 @@ def _write(plan: "Replay", root: Path, target: float | None, measured: "Curve | 
     rows = replay_rows(runs, recorded_seconds=float(ends[-1]), target=goal)
     compared = {run.name: agreement_of_run(fleet, run, root / run.name) for run in plan.runs}
     agreements = {name: found for name, found in compared.items() if found is not None}
-    print_table(_table(rows, goal))
+    out.print(_table(rows, goal))
     for name, found in agreements.items():
         print_prose(
             f"{name}, the job's own algorithm: the same clients were asked in {found.asked:.1%} and answered in "

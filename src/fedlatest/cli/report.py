@@ -24,7 +24,10 @@ def report(
     title: Annotated[str | None, typer.Option(help="Title of the page (default: the folder's name).")] = None,
     published: Annotated[Path | None, typer.Option(help="Published histories (CSV) to draw and compare.")] = None,
 ) -> None:
-    """Write an HTML page with interactive charts of some runs; it needs neither network nor server."""
+    """Write an HTML page with interactive charts of runs.
+
+    The page is one file and needs neither network nor server.
+    """
     from fedlatest.diagnosis.diagnosis import DIAGNOSIS
     from fedlatest.report import read_published, read_runs
     from fedlatest.report.leaderboard import ARENA, Leaderboard

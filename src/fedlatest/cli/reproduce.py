@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedlatest.cli.app import app, err, out
+from fedlatest.cli.app import app, err, out, print_next
 from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
 from fedlatest.errors import ConfigError, RunFolderError
+from fedlatest.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from fedlatest.report import Claim, PublishedCurve, RunRecord
@@ -41,9 +42,9 @@ def reproduce(
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,
 ) -> None:
-    """Run what the paper's figures need, draw them, and judge its claims.
+    """Run the paper's experiments and judge its claims.
 
-    Finished runs are reused, and interrupted runs continue from their last checkpoint.
+    The figures are drawn, too. Finished runs are reused, and interrupted runs continue from their last checkpoint.
     """
     from fedlatest.cli.progress import format_duration
     from fedlatest.cli.run import check_is_no_run
@@ -51,7 +52,7 @@ def reproduce(
     from fedlatest.reproduction.papers import REPRODUCTIONS, experiments_for, judge
 
     if paper not in REPRODUCTIONS:
-        raise ConfigError(f"{paper}: unknown; choose one of {', '.join(REPRODUCTIONS)}")
+        raise ConfigError(f"{paper}: unknown{did_you_mean(paper, REPRODUCTIONS)}")
     check_at_least_one(seeds=seeds, rounds=rounds, workers=workers)
     reproduction = REPRODUCTIONS[paper]
     figures = reproduction.select_figures(figure or [])
@@ -67,6 +68,7 @@ def reproduce(
     _write_results(reproduction, figures, runs, judgement, root)
     elapsed = format_duration(time.monotonic() - started)
     out.print(f"{num_executed} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
+    print_next("watch", root)
 
 
 def show_claims(claims: Sequence["Claim"]) -> None:

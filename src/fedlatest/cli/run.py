@@ -1,21 +1,20 @@
-"""The commands `list`, `run` and `plot`."""
+"""The commands `run` and `plot`."""
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from fedlatest.cli.app import app, err, out, show_notes
+from fedlatest.cli.app import app, err, out, print_next, show_notes
 from fedlatest.cli.cluster import check_cluster, run_on_cluster
 from fedlatest.cli.device_options import use_devices
 from fedlatest.cli.progress import ExperimentBars, GracefulStop, LoadingBars
 from fedlatest.errors import ConfigError, DivergedError, RunFolderError
+from fedlatest.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,40 +25,20 @@ if TYPE_CHECKING:
     from fedlatest.simulation import ExperimentSpec, Progress
     from fedlatest.simulation.row_storage import ClientRows
 
-WIDTH_OF_FILES = 240  # characters in a line of a table that is not shown on a terminal
-
-
-@app.command("list")
-def list_all() -> None:
-    """List recipes, algorithms, availability models, partitions and models with their keys."""
-    from fedlatest.experiments import RECIPES
-    from fedlatest.experiments.settings import COMPONENTS
-    from fedlatest.reproduction.papers import REPRODUCTIONS
-
-    recipes = [(recipe.name, _pairs(recipe.defaults), recipe.summary) for recipe in RECIPES.values()]
-    _print_rows("recipe", recipes)
-    figures = [
-        (f"{paper} --figure {name}", "", _first_line(make))
-        for paper, reproduction in REPRODUCTIONS.items()
-        for name, make in reproduction.figures.items()
-    ]
-    _print_rows("reproduce", figures)
-    for component, factories in COMPONENTS.items():
-        _print_rows(f"{component}=", [(name, _keys(make), _first_line(make)) for name, make in factories.items()])
-
 
 @app.command()
 def run(
-    recipe: Annotated[
-        str, typer.Argument(help="quickstart, digits, mnist, cifar10, tweets or sentiment140; see `fedlatest list`.")
-    ],
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    recipe: Annotated[str, typer.Argument(help="quickstart, digits, mnist, cifar10, tweets or sentiment140.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key: learning_rate=0.1; repeatable."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds (default: the recipe's).")] = None,
     seed: Annotated[int | None, typer.Option(help="Run this one seed (default 0).")] = None,
     seeds: Annotated[int | None, typer.Option(help="Run seeds 0 .. N-1 side by side.")] = None,
-    to: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Folder for the results (default: runs/RECIPE).")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data (or FEDLATEST_DATA).")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or gpu; JAX's choice if not given.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu (default: JAX's choice).")] = None,
     devices: Annotated[str | None, typer.Option(help="Divide the work among N devices or CPU cores, or all.")] = None,
     hosts: Annotated[str | None, typer.Option(help="Number of hosts that share the work; auto under Slurm.")] = None,
     host_id: Annotated[int | None, typer.Option(help="Number of this host, from 0 on.")] = None,
@@ -132,6 +111,7 @@ def run(
         raise diverged[0]
     if is_first():
         _show(folders, root / "figure.png")
+        print_next("report", root)
     if diverged:
         others = f" ({len(diverged)} of {len(folders)} runs diverged)" if len(diverged) > 1 else ""
         raise DivergedError(f"{diverged[0]}{others}")
@@ -145,8 +125,9 @@ def plot(
         Literal["rounds", "time"], typer.Option(help="The horizontal axis; time is in virtual seconds.")
     ] = "rounds",
 ) -> None:
-    """Draw training loss and test accuracy of runs in one figure."""
+    """Draw training loss and test accuracy of runs in a figure."""
     _show(folders, to, over=over)
+    print_next("report", *folders)
 
 
 def with_rounds(settings: list[str] | None, rounds: int | None) -> list[str]:
@@ -163,7 +144,7 @@ def find_recipe(name: str) -> "Recipe":
     from fedlatest.experiments import RECIPES
 
     if name not in RECIPES:
-        raise ConfigError(f"recipe {name}: unknown; choose one of {', '.join(RECIPES)}")
+        raise ConfigError(f"recipe {name}: unknown{did_you_mean(name, RECIPES)}")
     return RECIPES[name]
 
 
@@ -251,14 +232,8 @@ def _show(folders: list[Path], figure: Path, *, over: Literal["rounds", "time"] 
 
     records = read_runs(folders)
     draw_curves(records, figure, over=over)
-    print_table(_table(records))
+    out.print(_table(records))
     out.print(f"figure: {figure}", soft_wrap=True)
-
-
-def print_table(table: Table) -> None:
-    """Print a table; one that is not shown on a terminal has one line for each row, whatever its length."""
-    wide = out if out.is_terminal else Console(file=out.file, width=WIDTH_OF_FILES)
-    wide.print(table)
 
 
 def _table(records: "list[RunRecord]") -> Table:
@@ -309,24 +284,3 @@ def _folder_name(recipe: str, overrides: list[str]) -> str:
     if not overrides:
         return recipe
     return f"{recipe}-{hashlib.sha256(' '.join(sorted(overrides)).encode()).hexdigest()[:8]}"
-
-
-def _print_rows(title: str, rows: list[tuple[str, str, str]]) -> None:
-    table = Table(title, "keys (default)", "description", box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    out.print(table, "")
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in values.items())
-
-
-def _keys(factory: Callable[..., Any]) -> str:
-    from fedlatest.experiments.settings import describe_values, keywords
-
-    return _pairs({name: describe_values(key) for name, key in keywords(factory).items()})
-
-
-def _first_line(factory: Callable[..., Any]) -> str:
-    return (factory.__doc__ or "").strip().splitlines()[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedlatest.cli.app import app, out
+from fedlatest.cli.app import app, out, print_next
 from fedlatest.cli.many_runs import ManyRuns, Resources, check_at_least_one
 from fedlatest.errors import ConfigError
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @app.command()
 def sweep(
-    recipe: Annotated[str, typer.Argument(help="A recipe; see `fedlatest list`.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe; `fedlatest list recipes` shows all.")],
     over: Annotated[
         list[str], typer.Option(metavar="KEY=V1,V2,...", help="A key and its values; several keys are combined.")
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all runs.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key for all runs; repeatable.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 .. N-1.")] = 1,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds (default: the recipe's).")] = None,
@@ -37,7 +37,7 @@ def sweep(
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,
 ) -> None:
-    """Run a recipe for every combination of some values and compare the results.
+    """Run a recipe for every combination of some values.
 
     Run the same command again to continue after a stop; finished runs are reused.
     """
@@ -69,6 +69,8 @@ def sweep(
         write_report(read_runs(finished), root / "report.html", None, title=folder_title([root]))
     elapsed = format_duration(time.monotonic() - started)
     out.print(f"{executed} of {len(experiments)} runs were executed now; total time {elapsed}", highlight=False)
+    if finished:
+        print_next("watch", root)
 
 
 def parse_over(texts: list[str]) -> dict[str, list[str]]:

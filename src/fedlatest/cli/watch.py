@@ -18,11 +18,14 @@ def watch(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, folders of run folders, or a deployment.")],
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8765,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine cannot reach it.")
+        str, typer.Option(help="Address to listen on; by default only this machine can reach it.")
     ] = LOOPBACK,
     title: Annotated[str | None, typer.Option(help="Title of the page (default: the folder's name).")] = None,
 ) -> None:
-    """Show the report of runs as a web page that changes while they go on; Ctrl-C ends it."""
+    """Show the report of runs as a page that updates itself.
+
+    The page is served to the browsers of this machine until Ctrl-C.
+    """
     from fedlatest.report.live_page import LivePage
     from fedlatest.report.live_server import LiveServer
     from fedlatest.report.run_labels import folder_title

@@ -7,7 +7,9 @@ from fedlatest.algorithms import ALGORITHMS, ASYNCHRONOUS
 from fedlatest.availability import AVAILABILITY
 from fedlatest.errors import ConfigError
 from fedlatest.experiments.experiment import Recipe
-from fedlatest.experiments.settings import did_you_mean, key_of, keywords, split_pair
+from fedlatest.experiments.key_names import ALIASES, LISTED
+from fedlatest.experiments.settings import key_of, keywords, split_pair
+from fedlatest.suggestions import did_you_mean
 
 CASES = {  # availability depends on the label, so that methods which ignore the absent clients learn the wrong mixture
     "always": "availability=always",
@@ -120,21 +122,25 @@ def parse_cases(texts: Iterable[str], named: Mapping[str, str]) -> tuple[NamedOv
         [
             NamedOverrides(text, tuple(named[text].split()))
             if text in named
-            else _parse("availability", text, AVAILABILITY)
+            else _parse("availability", text, AVAILABILITY, cases=named)
             for text in texts
         ]
     )
 
 
-def _parse(component: str, text: str, known: Mapping[str, Any], others: Sequence[str] = ()) -> NamedOverrides:
+def _parse(
+    component: str, text: str, known: Mapping[str, Any], others: Sequence[str] = (), *, cases: Iterable[str] = ()
+) -> NamedOverrides:
     name, *changes = text.split(":")
     if name not in known:
-        raise ConfigError(f"{component} {name}: unknown{did_you_mean(name, known)}")
+        listed = f"fedlatest list {'cases' if cases else LISTED[component]}"
+        raise ConfigError(f"{component} {name}: unknown{did_you_mean(name, [*cases, *known], listed=listed)}")
+    keys = (*keywords(known[name]), *others)
     for change in changes:
         key, equals, _ = change.partition("=")
-        if not equals or key not in (*keywords(known[name]), *others):
-            keys = ", ".join((*keywords(known[name]), *others)) or "none"
-            raise ConfigError(f"{text}: {change!r} is not KEY=VALUE with a key of {name} (its keys: {keys})")
+        if not equals or key not in keys:
+            hint = did_you_mean(key, keys, aliases=ALIASES) if keys else "; it has none"
+            raise ConfigError(f"{text}: {change!r} is not KEY=VALUE with a key of {name}{hint}")
     return NamedOverrides("-".join([name, *changes]).replace("/", "_"), (f"{component}={name}", *changes))
 
 

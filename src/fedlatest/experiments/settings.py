@@ -4,7 +4,6 @@ An experiment has the common keys below and the keyword arguments of the algorit
 model that it names: `mu` belongs to fedprox, `period` to diurnal, `hidden` to mlp, cnn and lstm.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
@@ -15,11 +14,13 @@ from fedlatest.availability import AVAILABILITY
 from fedlatest.data import PARTITIONS, split_accounts
 from fedlatest.delays import Interruption
 from fedlatest.errors import ConfigError
+from fedlatest.experiments.key_names import ALIASES, LISTED
 from fedlatest.models import MODELS
 from fedlatest.privacy import Mechanism
 from fedlatest.simulation.augmentation import AugmentationName
 from fedlatest.simulation.row_storage import RememberedType
 from fedlatest.simulation.schedules import ScheduleName
+from fedlatest.suggestions import did_you_mean
 
 Factory = Callable[..., Any]
 COMPONENTS: dict[str, Mapping[str, Factory]] = {
@@ -61,10 +62,11 @@ OPTIONAL: dict[str, Any] = {
     "interruption": Interruption,
     "until": float,
 }
+_OPTIONS = {"seed": "--seed or --seeds", "seeds": "--seeds", "data": "--data", "device": "--device", "out": "--out"}
 SAME_KEY = {"num_local_steps": "local_steps"}  # names in Python: keys
 # Arguments of factories that the code passes; a user cannot set them.
 _PASSED_BY_CODE = {"clients", "labels", "tweet_set", "num_clients", "seed", "num_features", "num_classes"}
-_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 class Key(NamedTuple):
@@ -88,7 +90,7 @@ def resolve(defaults: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
     chosen = {component: texts.get(component, defaults[component]) for component in COMPONENTS}
     for component, name in chosen.items():
         if name not in COMPONENTS[component]:
-            raise ConfigError(f"{component}={name}: unknown{did_you_mean(name, COMPONENTS[component])}")
+            raise ConfigError(f"{component}={name}: unknown{suggest_name(component, name)}")
     keys = keys_for(chosen)
     default_keys = keys_for({component: str(defaults[component]) for component in COMPONENTS})
     for key in texts:
@@ -127,18 +129,28 @@ def keywords(factory: Factory, owner: str = "") -> dict[str, Key]:
     }
 
 
+def describe_type(kind: Any) -> str:
+    """Return what a value of a type is, for lists.
+
+    >>> describe_type(Literal["average", "cohort"] | float), describe_type(int)
+    ('average|cohort|NUMBER', 'a whole number')
+    """
+    if kind in _TYPE_NAMES:
+        return _TYPE_NAMES[kind]
+    return describe_values(Key(kind, None, ""))
+
+
 def describe_values(key: Key) -> str:
-    """Return the default of a key, for lists; the other values too if it is a name or a number.
+    """Return the default of a key, for lists, and its other values if these are names.
 
     >>> describe_values(Key(Literal["average", "cohort"] | float, "average", "algorithm=fedlaavg"))
     'average|cohort|NUMBER'
     """
-    if key.default is inspect.Parameter.empty:
-        return "..."
-    if not _is_union(key.type):
-        return str(key.default)
-    others = [name for name in get_args(_members(key.type)[0]) if name != key.default]
-    return "|".join([str(key.default), *others, "NUMBER"])
+    words, *numbers = _members(key.type) if _is_union(key.type) else (key.type,)
+    names = get_args(words) if get_origin(words) is Literal else ()
+    has_default = key.default not in (None, inspect.Parameter.empty)
+    first = [str(key.default)] if has_default else [] if names else ["..."]
+    return "|".join([*first, *(name for name in names if name != key.default), *["NUMBER"] * len(numbers)])
 
 
 def component_keywords(component: str, values: Mapping[str, Any]) -> dict[str, Key]:
@@ -251,14 +263,14 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
         raise ConfigError(f"{name}={text}: expected {_TYPE_NAMES[kind]}") from None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message about an unknown name: the closest known name, or all of them."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(known)}"
+def suggest_name(component: str, name: str) -> str:
+    """Return the end of an error message about an unknown algorithm, availability model, partition or model."""
+    return did_you_mean(name, COMPONENTS[component], listed=f"fedlatest list {LISTED[component]}")
 
 
 def _unknown_key(key: str, keys: Mapping[str, Key]) -> str:
+    if key in _OPTIONS:
+        return f"{key}: is not a key; use the option {_OPTIONS[key]}"
     owners = [
         f"{component}={name}"
         for component, factories in COMPONENTS.items()
@@ -267,7 +279,8 @@ def _unknown_key(key: str, keys: Mapping[str, Key]) -> str:
     ]
     if owners:
         return f"{key}: belongs to {' and '.join(owners)}, which this run does not use"
-    return f"{key}: unknown key{did_you_mean(key, [*COMPONENTS, *keys])}"
+    known = [*COMPONENTS, *keys]
+    return f"{key}: unknown key{did_you_mean(key, known, aliases=ALIASES, listed='fedlatest list keys')}"
 
 
 def _is_text_type(kind: Any) -> bool:

@@ -28,6 +28,7 @@ from fedlatest.reproduction.mnist_claims import MNIST, mnist_claims
 from fedlatest.reproduction.mnist_figures import FIGURES as MNIST_FIGURES
 from fedlatest.reproduction.sentiment140_claims import SENTIMENT140, sentiment140_claims
 from fedlatest.reproduction.sentiment140_figures import FIGURES as SENTIMENT140_FIGURES
+from fedlatest.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Reproduction:
         """
         for name in names:
             if name not in self.figures:
-                raise ConfigError(f"--figure {name}: unknown; choose one of {', '.join(self.figures)}")
+                raise ConfigError(f"--figure {name}: unknown{did_you_mean(name, self.figures)}")
         return [self.figures[name]() for name in names or self.figures]
 
 
