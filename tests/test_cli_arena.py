@@ -188,7 +188,7 @@ def test_an_arena_in_time_runs_nothing_again(in_time: tuple[Path, Done], tmp_pat
         (("--availability", "diurnal-time", "--algorithms", "fedavg:answers=20"), "answers=20: only 10 clients"),
         (("--availability", "diurnal-time", "--algorithms", "ace", "--set", "deadline=30"), "--set deadline=30: "),
         (("--algorithms", "fedavg:mu=1"), "with a key of fedavg; choose one of weighting, server_step, "),
-        (("--algorithms", "fedprox:mew=1"), "with a key of fedprox; did you mean mu?"),
+        (("--algorithms", "fedprox:m=1"), "with a key of fedprox; did you mean mu?"),
         (("--availability", "dirnal"), "availability dirnal: unknown; did you mean diurnal?"),
         (("--availability", "phonestime"), "did you mean phones-time?"),
         (("--algorithms", "fedavg,fedavg"), "is given twice"),

@@ -120,3 +120,14 @@ def test_an_audit_prints_the_names_of_clients_literally(tmp_path: Path) -> None:
     done = fedlatest_here("audit", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 1
     assert "not found: 2 clients ([/x], b)" in done.stderr
+
+
+def test_rows_of_tables_are_not_cut_or_wrapped_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    table = Table("name", box=None, pad_edge=False)
+    table.add_row("word " * 40)
+    for is_terminal, num_lines in ((False, 2), (True, 6)):
+        shown = PlainConsole(file=io.StringIO(), force_terminal=is_terminal, color_system=None)
+        shown.print(table)
+        assert isinstance(shown.file, io.StringIO)
+        assert len(shown.file.getvalue().splitlines()) == num_lines

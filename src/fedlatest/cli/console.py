@@ -22,17 +22,18 @@ class PlainConsole(Console):
     """
 
     def __init__(self, **options: Any) -> None:
+        self._has_width = "width" in options
         super().__init__(markup=False, emoji=False, **options)
 
     @property
     def size(self) -> ConsoleDimensions:
-        """The size of the terminal; where there is none, a row of a table has one line, whatever its length."""
-        size = super().size
-        return size if self.is_terminal or self._width is not None else ConsoleDimensions(WIDTH_OF_FILES, size.height)
+        """The size of the terminal; without one, a row of a table has one line, whatever its length."""
+        width, height = super().size
+        return ConsoleDimensions(width if self.is_terminal or self._has_width else WIDTH_OF_FILES, height)
 
     @size.setter
     def size(self, size: tuple[int, int]) -> None:
-        Console.size.fset(self, size)  # type: ignore[attr-defined]
+        self._has_width, (self._width, self._height) = True, size
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render an object with all control characters in its text escaped."""
