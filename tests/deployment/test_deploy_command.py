@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from fedlatest.cli.app import out
+from fedlatest.cli.deploy_local import Request, _print_summary
 from fedlatest.cli.deployment_table import ProgressTable
 from fedlatest.deployment.deployment_folder import open_folder
+from fedlatest.deployment.fault_injection import FaultInjector
 from fedlatest.deployment.local_federation import LocalFederation
 from fedlatest.deployment.scaffold import write_app
 from fedlatest.deployment.supervise import JobStatus
 from fedlatest.errors import RunFolderError
 from fedlatest.ledger.event_log import append_event
-from tests.command_line import Done, fedlatest_here
+from tests.command_line import Done, fedlatest_here, next_command
 
 APP = Path(__file__).parent / "stub_app"
 
@@ -193,3 +195,23 @@ def test_without_a_terminal_each_round_is_a_line(tmp_path: Path, monkeypatch: py
         "  after round 1: accuracy 0.5000",
         "failed: node0 No module named 'torch'",
     ]
+
+
+def test_the_summary_lists_every_node_and_ends_with_the_next_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """node1 has taken part in round 0 of 0 and 1; node10 is never available."""
+    status = JobStatus(
+        rounds=2, last_round={"node1": 0, "node2": 1}, num_applied={"node1": 1, "node2": 1}, last_merged=1
+    )
+    request = Request(None, tmp_path / "my job", 3, None, tls=False, secure=False, seed=0, settings=[], faults={})
+    _print_summary(request, ["node1", "node2", "node10"], status, FaultInjector([]))
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(maxsplit=2) for line in lines[1:4]]
+    assert rows == [["node1", "1", "1"], ["node2", "1", "0"], ["node10", "0", "never took part"]]
+    assert lines[-1] == f"next: fedlatest audit '{tmp_path / 'my job'}'"
+
+
+def test_an_app_is_written_and_the_next_command_runs_it(tmp_path: Path) -> None:
+    done = fedlatest_here("deploy", "init", "my app", cwd=tmp_path)
+    assert next_command(done) == ["deploy", "local", "--app", "my app"]
