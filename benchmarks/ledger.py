@@ -199,6 +199,7 @@ def large_uploads(folder: Path) -> tuple[float, float, float]:
         arrays = merge(algorithm, ledger, arrays)
         ledger.close_round(arrays, available=clients)
         closing = time.perf_counter() - start
+    ledger.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return handling, closing, peak
 

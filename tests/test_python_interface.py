@@ -2,6 +2,7 @@
 
 import builtins
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import fedlatest
 from fedlatest import ConfigError, DataError, MissingExtraError, Result, Samples
 from fedlatest.runs import Metrics, Row
+from fedlatest.simulation import printed_progress
 
 FEATURES, LABELS = np.zeros((6, 3), np.float32), np.array([0, 1, 2, 0, 1, 2])
 SAMPLES = Samples("hand", FEATURES, LABELS, FEATURES, LABELS)
@@ -63,7 +65,9 @@ def test_labels_of_another_form() -> None:
         fedlatest.by_client(np.eye(2))
 
 
-def test_progress_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still: on a busy computer, a run of two rounds may take longer than the time between lines."""
+    monkeypatch.setattr(printed_progress, "time", SimpleNamespace(monotonic=lambda: 0.0))
     seen = []
     result = fedlatest.simulate(
         **PARTS, rounds=2, cohort_size=1, progress=True, on_progress=lambda progress: seen.append(progress.round)

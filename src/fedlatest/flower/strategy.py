@@ -167,7 +167,7 @@ class FedLaAvg(Strategy):
         log.info("\t└──> config %s: %s", self.config.hash, self.config.as_dict())
 
     def open_ledger(self, initial_arrays: ArrayRecord, **options: Any) -> Ledger:
-        """Open the ledger in the job's folder, or create it with the initial model.
+        """Open the ledger in the job's folder, or create it with the initial model; the caller closes it.
 
         Args:
             initial_arrays: The model of a new job.
