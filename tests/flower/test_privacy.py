@@ -11,8 +11,8 @@ from fedlatest.algorithms import fedavg, fedlaavg, fedvarp
 from fedlatest.errors import BudgetError, ConfigError, LedgerError
 from fedlatest.flower import FedLaAvg, LocalGrid, SecureAggregation, Timeouts, client_app, to_record
 from fedlatest.flower.private_sums import noise_of_round, standard_normals
+from fedlatest.ledger.backup import back_up, restore
 from fedlatest.ledger.durations import read_tasks
-from fedlatest.ledger.job_folder import back_up, restore
 from fedlatest.privacy import NoisePlan, Privacy
 from tests.flower.small_job import INITIAL, SmallJob, towards
 
