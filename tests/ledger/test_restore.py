@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlatest import files
 from fedlatest.errors import LedgerError
 from fedlatest.ledger import backup
 from fedlatest.ledger.backup import back_up, hash_file, restore
@@ -245,9 +246,18 @@ def test_draft_is_synced_before_it_replaces_the_ledger(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, str]] = []
-    sync, replace = backup.sync, Path.replace
-    monkeypatch.setattr(backup, "sync", lambda path: (calls.append(("sync", path.name)), sync(path)))
-    monkeypatch.setattr(Path, "replace", lambda path, to: (calls.append(("replace", to.name)), replace(path, to))[1])
+    replace = Path.replace
+
+    def synced(path: Path) -> None:
+        calls.append(("sync", path.name))
+        files.sync(path)
+
+    def replaced(path: Path, target: Path) -> Path:
+        calls.append(("replace", target.name))
+        return replace(path, target)
+
+    monkeypatch.setattr("fedlatest.ledger.backup.sync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
     restore(ledger_of(tmp_path), tmp_path / "copy")
     assert calls[0] == ("sync", "ledger.sqlite")
     assert calls[-3:] == [("sync", "job"), ("replace", "ledger.sqlite"), ("sync", "job")]

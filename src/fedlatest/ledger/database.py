@@ -60,6 +60,7 @@ CREATE TABLE rounds (
 CREATE TABLE IF NOT EXISTS tasks (
     round INTEGER PRIMARY KEY, began REAL, cohort_size INTEGER, deadline REAL, selections BLOB, tasks BLOB
 );
+CREATE TABLE IF NOT EXISTS evaluations (round INTEGER PRIMARY KEY, metrics TEXT);
 """
 _READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read
 _Result = TypeVar("_Result")
