@@ -172,6 +172,18 @@ def test_changed_metrics_are_repaired_with_the_next_write(
     assert rounds_in_file(tmp_path) == ([0, 1, 2, 3] if next_write == "add" else [0, 1, 2])
 
 
+def test_evaluation_adds_one_line_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an evaluation would take time in proportion to the number of rounds."""
+    start(tmp_path, 2)
+    ledger = open_ledger(tmp_path)
+    record = record_of(tmp_path, ledger)
+    monkeypatch.setattr(RunFolder, "rewrite_metrics", lambda folder, rows: pytest.fail("the file was written anew"))
+    for _ in range(3):
+        ledger.close_round(ledger.arrays())
+        record.add(None, {}, {})
+    assert rounds_in_file(tmp_path) == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_crash_leaves_a_file_that_the_next_server_makes_equal_to_the_ledger(after: bool, tmp_path: Path) -> None:
     """Crash at the first statement of an evaluation, the second, and so on, until none is left."""
