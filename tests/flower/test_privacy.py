@@ -251,4 +251,5 @@ def test_server_sees_exact_sums_which_can_reveal_an_update(tmp_path: Path) -> No
         assert sorted(job.run_round(online).accepted) == list(online)
         totals.append(job.ledger.total * UNIT)
     assert (totals[1] - totals[0]).tolist() == [0.5, 0.5, 0.5], "the update of d, exactly"
-    assert np.linalg.norm(noise(job, 2)[1]) > 1.0, "the noise in the model is larger than any update"
+    assert job.ledger.noise_plan is not None
+    assert NoisePlan.from_dict(job.ledger.noise_plan).stddev > 1.0, "the noise in the model is larger than any update"
