@@ -1,13 +1,16 @@
-"""Cost of the ledger in a deployment: many clients, large models, large uploads, and fixed-point rounding.
+"""Cost of the ledger in a deployment: many clients and rounds, large models and uploads, copies, fixed-point rounding.
 
 python -m benchmarks.ledger [--only NAME]
 """
 
 import argparse
+import itertools
 import logging
 import os
 import platform
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +26,7 @@ from fedlatest import fedlaavg
 from fedlatest.deployment.template.digits import task
 from fedlatest.deployment.template.digits.client_app import app as client_app_of_digits
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, LocalGrid, Timeouts, client_app, from_record, to_record
+from fedlatest.flower.job_record import JobRecord
 from fedlatest.flower.local_grid import LocalNode
 from fedlatest.flower.message_records import read_instruction, reply_message
 from fedlatest.flower.outstanding_messages import OutstandingMessages
@@ -30,6 +34,7 @@ from fedlatest.flower.round_loop import RoundLoop
 from fedlatest.flower.round_outcome import EventLog
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, FolderStorage, Layout, Ledger, LocalUpdate, Reply, handle_instruction
+from fedlatest.ledger.audit import audit
 from fedlatest.ledger.event_log import read_events
 from fedlatest.ledger.hashing import checksum_of, digest_of
 
@@ -204,6 +209,96 @@ def large_uploads(folder: Path) -> tuple[float, float, float]:
     return handling, closing, peak
 
 
+def many_rounds(folder: Path, *, num_clients: int, cohort_size: int, rounds: int) -> None:
+    """Print what a round with an evaluation costs early and late in a job, and the end of the job."""
+    grid = Fleet(num_clients, 650)
+    strategy = FedLaAvg(job=folder / "job", cohort_size=cohort_size)
+    with strategy.open_ledger(to_record({"all": np.zeros(650, np.float32)})) as ledger:
+        events = EventLog(folder / "job/events.jsonl")
+        loop = RoundLoop(
+            OutstandingMessages(grid, 600.0, 2600), ledger, strategy.algorithm, events, cohort_size=cohort_size,
+            timeouts=Timeouts(deadline=300, poll=0.001),
+        )  # fmt: skip
+        record = JobRecord(folder / "job/run", ledger, strategy.algorithm, rounds=rounds, config={})
+        loop.wait_for_clients(num_clients, timeout=300)
+        seconds, sizes = np.zeros((rounds, 2)), []
+        for number in range(rounds):
+            outcome = loop.run_round()
+            began = time.perf_counter()
+            record.add(outcome, {"loss": 0.5, "accuracy": 0.5}, {})
+            seconds[number] = outcome.own_seconds, time.perf_counter() - began
+            if number in (rounds // 10, rounds - 1):
+                sizes.append((folder / "job/ledger.sqlite").stat().st_size / 1e6)
+        for name, part in (("first", seconds[2 : rounds // 10]), ("last", seconds[-rounds // 10 :])):
+            own, adding = np.median(part, axis=0)
+            print(
+                f"{name} {len(part)} of {rounds} rounds, {num_clients} clients, cohort {cohort_size}: "
+                f"own code {1e3 * own:.1f} ms, recording the evaluation {1e3 * adding:.1f} ms (medians)",
+                flush=True,
+            )
+        began = time.perf_counter()
+        record.finish(loop.model)
+        print(
+            f"run folder at the end: {time.perf_counter() - began:.2f} s; "
+            f"ledger after a tenth of the rounds and at the end: {sizes[0]:.1f} MB, {sizes[1]:.1f} MB; "
+            f"metrics.csv {(folder / 'job/run/metrics.csv').stat().st_size / 1e3:.0f} kB",
+            flush=True,
+        )
+
+
+def copies(folder: Path, *, num_clients: int, memory: str, size: int = 650) -> None:
+    """Let all clients contribute, and print what `backup`, `restore` and `audit` then cost as commands."""
+    model = {"all": np.zeros(size, np.float32)}
+    algorithm, layout, job = fedlaavg(weighting="update", empty_round="hold"), Layout.of(model), folder / "job"
+    job.mkdir()
+    ledger = Ledger.open(
+        job / "ledger.sqlite", config=job_config(algorithm, memory=memory), layout=layout,
+        arrays=lambda: initial_server_arrays(algorithm, layout, model),
+    )  # fmt: skip
+    stores = {f"client{number}": ClientStore(MemoryStorage()) for number in range(num_clients)}
+    rng = np.random.default_rng(0)
+
+    def train() -> LocalUpdate:
+        return LocalUpdate(rng.integers(-(2**20), 2**20, size).astype("<i4"), 1.0, {})
+
+    with ledger.batch():
+        for client, store in stores.items():
+            hello = ledger.instruction(client, "hello")
+            ledger.handle_hello(handle_instruction(store, hello, train=_must_not_train))
+    for client, instruction in ledger.issue(list(stores)).items():
+        verdict = ledger.handle_reply(handle_instruction(stores[client], instruction, train=train))
+        assert verdict.outcome == "accepted", verdict
+    ledger.close_round(ledger.arrays(), available=list(stores))
+    ledger.close()
+    found = {command: _run_command(folder, command, "job", "copy") for command in ("backup", "restore")}
+    if memory == "server":
+        found["audit"] = _run_command(folder, "audit", "job")
+    else:
+        began = time.perf_counter()
+        assert audit(job / "ledger.sqlite", stores.values()).holds
+        found["audit"] = f"{time.perf_counter() - began:.1f} s"
+    print(
+        f"{num_clients:,} clients, memory={memory}, {size} parameters: copy "
+        f"{(folder / 'copy').stat().st_size / 1e6:.1f} MB; "
+        f"{', '.join(f'{name} {costs}' for name, costs in found.items())}",
+        flush=True,
+    )
+
+
+def _run_command(folder: Path, *arguments: str) -> str:
+    """Run a command; return its seconds, start included, and its peak memory, in words."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom fedlatest.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "print(next(line.split()[1] for line in Path('/proc/self/status').open() if line.startswith('VmHWM')))"
+    )
+    began = time.perf_counter()
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    peak = int(done.stdout.splitlines()[-1]) / 2**20
+    return f"{time.perf_counter() - began:.1f} s and {peak:.2f} GiB"
+
+
 def rounding_effect(folder: Path, unit: float) -> tuple[float, dict[str, np.ndarray]]:
     """Return test accuracy and model after 30 rounds of the digits app, with three of five clients per round."""
     grid = LocalGrid()
@@ -224,7 +319,7 @@ def _must_not_train() -> LocalUpdate:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of the ledger in a deployment")
-    parser.add_argument("--only", choices=["clients", "model", "uploads", "rounding"])
+    parser.add_argument("--only", choices=["clients", "rounds", "copies", "model", "uploads", "rounding"])
     only = parser.parse_args().only
     logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
@@ -232,6 +327,13 @@ def main() -> None:
         small: Any = {"size": 650, "rounds": 12, "on_disk": False}
         print_fleet("20 clients, cohort 5, 650 parameters", num_clients=20, cohort_size=5, **small)
         print_fleet("10,000 clients, cohort 100, 650 parameters", num_clients=10_000, cohort_size=100, **small)
+    if only in (None, "rounds"):
+        with tempfile.TemporaryDirectory() as folder:
+            many_rounds(Path(folder), num_clients=100, cohort_size=10, rounds=5000)
+    if only in (None, "copies"):
+        for num_clients, memory in itertools.product((10_000, 100_000), ("client", "server")):
+            with tempfile.TemporaryDirectory() as folder:
+                copies(Path(folder), num_clients=num_clients, memory=memory)
     if only in (None, "model"):
         large: Any = {"size": 50_000_000, "rounds": 4, "on_disk": True}
         print_fleet("10 clients, cohort 10, 50 million parameters", num_clients=10, cohort_size=10, **large)

@@ -9,10 +9,10 @@ import pytest
 
 from fedlatest.algorithms import fedavg, fedlaavg, fedvarp
 from fedlatest.errors import BudgetError, ConfigError, LedgerError
-from fedlatest.flower import FedLaAvg, LocalGrid, SecureAggregation, Timeouts, client_app, to_record
+from fedlatest.flower import ClientResult, FedLaAvg, LocalGrid, SecureAggregation, Timeouts, client_app, to_record
 from fedlatest.flower.private_sums import noise_of_round, standard_normals
+from fedlatest.ledger.backup import back_up, restore
 from fedlatest.ledger.durations import read_tasks
-from fedlatest.ledger.job_folder import back_up, restore
 from fedlatest.privacy import NoisePlan, Privacy
 from tests.flower.small_job import INITIAL, SmallJob, towards
 
@@ -230,3 +230,26 @@ def test_with_secure_aggregation(tmp_path: Path) -> None:
     audit = job.audit()
     assert audit.holds
     assert sorted(audit.in_sum) == list("bcdefgh")
+
+
+def test_server_sees_exact_sums_which_can_reveal_an_update(tmp_path: Path) -> None:
+    """Who sees only models is protected by the noise; the server adds it, and so it sees the sums without it.
+
+    All clients repeat their update, and only d is new in the second round: the sums over three clients each differ by
+    its update. docs/privacy.md must not promise that differential privacy covers this.
+    """
+
+    def always(move: float) -> Any:
+        return lambda weights, task: ClientResult(1, {}, {name: part + move for name, part in weights.items()})
+
+    settings = SecureAggregation(min_cohort=3, num_decryptors=4)
+    job = job_with(tmp_path, clients="", secure=settings, cohort_size=3)
+    for number, name in enumerate("abcd", start=1):
+        job.add(name, client_app(always(number / 8)))
+    totals = []
+    for online in ("abc", "bcd"):
+        assert sorted(job.run_round(online).accepted) == list(online)
+        totals.append(job.ledger.total * UNIT)
+    assert (totals[1] - totals[0]).tolist() == [0.5, 0.5, 0.5], "the update of d, exactly"
+    assert job.ledger.noise_plan is not None
+    assert NoisePlan.from_dict(job.ledger.noise_plan).stddev > 1.0, "the noise in the model is larger than any update"

@@ -11,9 +11,9 @@ import pytest
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger import ClientRow, handle_instruction
+from fedlatest.ledger.backup import restore
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import RoundTasks, Task
-from fedlatest.ledger.job_folder import restore
 from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
 from tests.ledger.history_state import LAYOUT, SIZE, Backup, HistoryState, faulty_connection

@@ -8,8 +8,8 @@ import pytest
 
 from fedlatest.errors import LedgerError
 from fedlatest.ledger.audit import audit
+from fedlatest.ledger.backup import back_up
 from fedlatest.ledger.database import Database
-from fedlatest.ledger.job_folder import back_up
 from tests.ledger.job import ARRAYS, Job
 
 

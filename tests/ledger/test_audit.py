@@ -1,5 +1,6 @@
 """Audits that succeed, that cannot decide, and that find an error."""
 
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,27 @@ def test_audit_with_all_stores_holds(tmp_path: Path) -> None:
     found = audit(tmp_path / "ledger.db", [job.store("a"), job.store("b")])
     assert found.holds
     assert found[:9] == (1, 1, "client", 2, ["a", "b"], [], [], [], 0)
+
+
+@pytest.mark.parametrize("memory", ["client", "server"])
+def test_audit_holds_one_update_at_a_time(memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All updates of a job may not fit into memory."""
+    names = [f"client{number}" for number in range(20)]
+    job = Job(*names, database=Database.open(tmp_path / "ledger.db"), memory=memory)
+    job.round({name: [number, 1] for number, name in enumerate(names)})
+    kept: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def digest(update: Any, salt: str = "") -> str:
+        kept.append(weakref.ref(update))
+        alive.append(sum(reference() is not None for reference in kept))
+        return digest_of(update, salt)
+
+    monkeypatch.setattr("fedlatest.ledger.audit.digest_of", digest)
+    stores = [job.store(name) for name in names] if memory == "client" else []
+    assert audit(tmp_path / "ledger.db", stores).holds
+    assert len(alive) == 20
+    assert max(alive) <= 2
 
 
 def test_missing_store_leaves_the_audit_undecided(tmp_path: Path) -> None:

@@ -25,10 +25,11 @@ from fedlatest.files import acquire_lock, release_lock
 from fedlatest.flower import FedLaAvg, LocalGrid, Timeouts, client_app, to_record
 from fedlatest.ledger import ClientStore, FolderStorage, JobConfig, Layout, Ledger, LocalUpdate, handle_instruction
 from fedlatest.ledger.audit import audit
+from fedlatest.ledger.backup import back_up
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.event_log import append_event
 from fedlatest.ledger.job_config import hash_of
-from fedlatest.ledger.job_folder import back_up, check_not_lost, expel
+from fedlatest.ledger.job_folder import check_not_lost, expel
 from fedlatest.ledger.messages import Epoch, Instruction, Ticket
 from tests.flower.small_job import INITIAL, towards
 from tests.ledger.job import ARRAYS, Job

@@ -9,7 +9,7 @@ import pytest
 
 from fedlatest.ledger import event_log
 from fedlatest.ledger.event_log import EventReader, append_event, append_lines, event_line, read_events, rotated_name
-from fedlatest.ledger.job_folder import _recorded_job
+from fedlatest.ledger.job_folder import recorded_job
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_job_is_known_after_its_first_events_were_rotated_out(log: Path) -> None
     for number in range(60):
         append_lines(log, [event_line("round", round=number, job="f" * 32)], rotate=True)
     assert "job" not in {event["event"] for event in read_events(log)}
-    assert _recorded_job(log.parent) == "f" * 32
+    assert recorded_job(log.parent) == "f" * 32
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],
         "rounds": ["round", "epoch", "time", "uptime", "available", "took_part", "reachable", "noise_seed"],
         "tasks": ["round", "began", "cohort_size", "deadline", "selections", "tasks"],
+        "evaluations": ["round", "metrics"],
     }
     assert TABLES.count("CREATE TABLE") == len(columns)
     assert job.database.rows("SELECT owner, name, dtype FROM arrays ORDER BY owner") == [

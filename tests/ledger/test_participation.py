@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fedlatest.errors import BudgetError, ConfigError
 from fedlatest.ledger import JobConfig, Ledger
+from fedlatest.ledger.backup import back_up, restore
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.event_log import append_event
 from fedlatest.ledger.fixed_point import MAX_UNITS, sum_of_squares, to_fixed_point_within
-from fedlatest.ledger.job_folder import back_up, restore
 from tests.ledger.job import ARRAYS, LAYOUT, Job
 
 EVENTS = "events.jsonl"

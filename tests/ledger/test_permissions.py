@@ -8,8 +8,8 @@ import pytest
 
 from fedlatest.flower import FedLaAvg, to_record
 from fedlatest.ledger import FolderStorage, load_or_create_client_id
+from fedlatest.ledger.backup import back_up
 from fedlatest.ledger.event_log import append_event
-from fedlatest.ledger.job_folder import back_up
 from tests.flower.small_job import INITIAL
 from tests.ledger.job import Job
 
@@ -38,6 +38,7 @@ def test_files_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert modes == {
         "job": "700",
         "job/copy": "600",
+        "job/copy.sha256": "600",
         "job/events.jsonl": "600",
         "job/ledger.arrays": "700",
         "job/ledger.sqlite": "600",

@@ -1,5 +1,7 @@
 """Records about clients that are computed from a table [rounds, clients]."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -60,3 +62,17 @@ def test_cohorts_of_a_table() -> None:
     first, second = (np.array(rows, bool) for rows in ([[1, 0, 1], [0, 0, 0]], [[0, 1, 0]]))
     cohorts = join([pack_table(first), pack_table(second)])
     assert [cohorts.cohort(seed=0, round=round).tolist() for round in range(3)] == [[0, 2], [], [1]]
+
+
+def test_cohorts_of_a_large_table_need_little_memory() -> None:
+    """5000 rounds of 10,000 clients are a table of 50 MB; with positions of 8 bytes they took 16 times as much."""
+    table = np.zeros((1000, 2000), bool)
+    table[:, :5] = True
+    tracemalloc.start()
+    try:
+        cohorts = pack_table(table)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < table.nbytes
+    assert cohorts.cohort(seed=0, round=999).tolist() == [0, 1, 2, 3, 4]

@@ -186,10 +186,12 @@ def backup(
     copy: Annotated[Path, typer.Argument(help="The copy to write; it must not exist.")],
 ) -> None:
     """Copy the ledger of a job; its server may be running."""
-    from fedlatest.ledger.job_folder import back_up, find_ledger
+    from fedlatest.ledger.backup import back_up, hash_file
+    from fedlatest.ledger.job_folder import find_ledger
 
     back_up(find_ledger(job), copy)
     _say(f"copy: {copy}")
+    _say(f"its SHA-256, which `fedlatest restore` checks: {hash_file(copy)}")
 
 
 @app.command()
@@ -199,12 +201,21 @@ def restore(
 ) -> None:
     """Replace the ledger of a job by a copy.
 
-    No server may be running. The next run reconciles the clients with the copy.
+    The copy is checked first, and the old ledger is kept. No server may be running. The next run reconciles the clients
+    with the copy.
     """
+    from fedlatest.ledger.backup import hash_file
+    from fedlatest.ledger.backup import restore as restore_ledger
     from fedlatest.ledger.job_folder import LEDGER, find_ledger
-    from fedlatest.ledger.job_folder import restore as restore_ledger
 
     folder = job / "job" if (job / "job").is_dir() else job
-    path = folder / LEDGER if folder.is_dir() else find_ledger(job)  # the ledger may be missing
-    restore_ledger(path, copy)
+    path = find_ledger(job) if job.is_file() else folder / LEDGER  # the ledger or its folder may be missing
+    restored = restore_ledger(path, copy)
+    if not restored.has_hash:
+        _warn(
+            f"{copy}: there is no {hash_file(copy).name} beside it, so changes of single numbers remain unnoticed",
+            style="yellow",
+        )
     _say(f"{path}: restored; the next run continues from it")
+    if restored.kept is not None:
+        _say(f"the old ledger is in {restored.kept}; delete this folder when you do not need it any more")

@@ -156,6 +156,8 @@ class FedLaAvg(Strategy):
                 self._run_rounds(loop, run, evaluation, num_rounds)
                 events.write("finished", round=ledger.round)
             except BaseException as error:
+                if not _is_owner(ledger):  # the log is about the server that is
+                    raise
                 events.write("stopped", round=ledger.round, why=f"{type(error).__name__}: {error}")
                 raise
         evaluation.result.arrays = to_record(loop.model)
@@ -247,6 +249,14 @@ class FedLaAvg(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Raise NotImplementedError: `start` runs the rounds."""
         raise _unsupported()
+
+
+def _is_owner(ledger: Ledger) -> bool:
+    """Return whether this server may write to the ledger, as far as that can be known."""
+    try:
+        return ledger.is_owner
+    except LedgerError:
+        return True
 
 
 def _secure_settings(secure: SecureAggregation | bool, cohort_size: int) -> SecureAggregation | None:

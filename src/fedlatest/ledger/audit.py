@@ -1,6 +1,6 @@
 """The audit: checks that the sum equals the updates that the ledger says are in it, exactly."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,17 +73,23 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
         total = database.get_arrays("sum")["total"]
         difference = int(np.abs(total).max(initial=0))
         return Audit(round, epoch, memory, len(clients), [], [], [], [], difference, clients, expelled)
-    found = _find_at_server(database, in_sum) if memory == "server" else _find_in_stores(job, in_sum, stores)
+    stored = _updates_at_server(database, in_sum) if memory == "server" else _updates_in_stores(job, in_sum, stores)
     rest = database.get_arrays("sum")["total"]
-    damaged, wrong_weight = [], []
-    for client in in_sum:
-        if client.id in found:
-            update, weight, salt = found[client.id]
+    digests = {client.id: client.digest for client in in_sum}
+    weights: dict[str, float] = {}  # of the clients whose update was found
+    wrong_digest = set()
+    for client, update, weight, salt in stored:  # one at a time: all of them may not fit into memory
+        if client not in weights:
             rest -= update
-            damaged += [client.id] if digest_of(update, salt) != client.digest else []
-            wrong_weight += [client.id] if not secure and weight != client.weight else []
-    unreached = [client.id for client in in_sum if client.id not in found]
-    if secure and not unreached and sum(weight_units(weight) for _, weight, _ in found.values()) != total_weight:
+            weights[client] = weight
+            if digest_of(update, salt) != digests[client]:
+                wrong_digest.add(client)
+    damaged = [client.id for client in in_sum if client.id in wrong_digest]
+    wrong_weight = [
+        client.id for client in in_sum if not secure and weights.get(client.id, client.weight) != client.weight
+    ]
+    unreached = [client.id for client in in_sum if client.id not in weights]
+    if secure and not unreached and sum(map(weight_units, weights.values())) != total_weight:
         wrong_weight = [client.id for client in in_sum]  # the ledger of a secure job knows only their total
     largest = None if unreached else int(np.abs(rest).max(initial=0))
     names = [client.id for client in in_sum]
@@ -91,18 +97,19 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
     return Audit(round, epoch, memory, len(clients), names, *problems, largest, clients, expelled)
 
 
-_Found = dict[str, tuple[FixedPoint, float, str]]  # by client: its update, its weight and the salt of the digest
+_Stored = Iterator[tuple[str, FixedPoint, float, str]]  # a client, its update, its weight and the salt of the digest
 
 
-def _find_at_server(database: Database, in_sum: list[ClientRow]) -> _Found:
-    updates = {client.id: database.get_arrays(f"client {client.number}").get("value") for client in in_sum}
-    return {c.id: (update, c.weight, "") for c in in_sum if (update := updates[c.id]) is not None}
+def _updates_at_server(database: Database, in_sum: list[ClientRow]) -> _Stored:
+    for client in in_sum:
+        update = database.get_arrays(f"client {client.number}").get("value")
+        if update is not None:
+            yield client.id, update, client.weight, ""
 
 
-def _find_in_stores(job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]) -> _Found:
-    """Return the updates in the sum, as the clients store them."""
+def _updates_in_stores(job: str, in_sum: list[ClientRow], stores: Iterable[ClientStore]) -> _Stored:
+    """Yield the updates in the sum, as the clients store them."""
     applied = {client.id: client.applied for client in in_sum}
-    found: _Found = {}
     for store in stores:
         state = store.load(job, verify=False)
         for stored in state.updates if state else ():
@@ -110,5 +117,4 @@ def _find_in_stores(job: str, in_sum: list[ClientRow], stores: Iterable[ClientSt
             if stored.ticket == applied.get(state.client):
                 update = store.read_update(job, stored)
                 if update is not None:
-                    found[state.client] = (update, stored.weight, stored.salt)
-    return found
+                    yield state.client, update, stored.weight, stored.salt

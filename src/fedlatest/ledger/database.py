@@ -60,6 +60,7 @@ CREATE TABLE rounds (
 CREATE TABLE IF NOT EXISTS tasks (
     round INTEGER PRIMARY KEY, began REAL, cohort_size INTEGER, deadline REAL, selections BLOB, tasks BLOB
 );
+CREATE TABLE IF NOT EXISTS evaluations (round INTEGER PRIMARY KEY, metrics TEXT);
 """
 _READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read
 _Result = TypeVar("_Result")
@@ -280,11 +281,13 @@ class Database:
             LedgerError: an array is damaged; a MissingFileError if its file is missing.
         """
         found: dict[str, npt.NDArray[Any]] = {}
+        missing: dict[str, int] = {}  # bytes
         query = "SELECT name, chunk, dtype, shape, checksum, file, content FROM arrays WHERE owner = ? ORDER BY rowid"
         with self._explaining_errors():
             for name, start, dtype, shape, checksum, file, content in self.connection.execute(query, (owner,)):
                 if name not in found:
                     found[name] = np.empty([int(length) for length in shape.split(",") if length], dtype)
+                    missing[name] = found[name].nbytes
                 flat = found[name].reshape(-1).view(np.uint8)
                 if file is not None:
                     self._read_file(file, flat)
@@ -294,6 +297,10 @@ class Database:
                 if _checksum(content) != checksum:
                     problem = f"the array {name!r} of {owner!r} has another checksum"
                     raise LedgerError(f"{self.path or 'ledger'}: {_DAMAGED.format(problem)}")
+                missing[name] -= len(content)
+        for name in (name for name, num_bytes in missing.items() if num_bytes):
+            problem = f"the array {name!r} of {owner!r} is incomplete"
+            raise LedgerError(f"{self.path or 'ledger'}: {_DAMAGED.format(problem)}")
         return found
 
     def delete_arrays(self, owner: str) -> None:

@@ -1,4 +1,4 @@
-"""The files of a job: where they are, backup and restore of the ledger, and requests of an operator.
+"""The files of a job: where they are, and requests of an operator.
 
 Expected folders, as `fedlatest deploy local` creates them:
 
@@ -6,14 +6,11 @@ Expected folders, as `fedlatest deploy local` creates them:
     DEPLOYMENT/nodes/NAME/state/      the state folder of one client
 """
 
-import os
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from fedlatest.errors import LedgerError
-from fedlatest.files import acquire_lock, release_lock, sync, write_atomically
 from fedlatest.ledger.client_store import ClientStore, FolderStorage
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.event_log import read_events
@@ -75,77 +72,11 @@ def expel(ledger: Path, client: str, *, undo: bool = False) -> None:
         database.execute(statement, client)
 
 
-def back_up(ledger: Path, copy: Path) -> None:
-    """Copy a ledger as of one moment to a new file, also while a server writes to it.
-
-    The copy is complete or does not exist, and needs no other file.
-    """
-    if copy.exists():
-        raise LedgerError(f"{copy}: already exists; choose another name")
-
-    def write(draft: Path) -> None:
-        def copy_snapshot() -> None:
-            draft.unlink(missing_ok=True)
-            os.close(os.open(draft, os.O_CREAT | os.O_RDWR, 0o600))
-            with closing(sqlite3.connect(draft, isolation_level=None)) as target:
-                source.connection.backup(target)
-                target.execute("PRAGMA journal_mode=DELETE")
-                Database(target).inline_arrays(source)
-
-        try:
-            source.snapshot(copy_snapshot)
-        except sqlite3.Error as error:
-            raise LedgerError(f"{ledger}: could not be copied to {copy} ({error})") from error
-
-    with Database.open_for_reading(ledger) as source:
-        write_atomically(copy, write, mode=0o600, error=LedgerError)
-
-
-def restore(ledger: Path, copy: Path) -> None:
-    """Replace a ledger by a copy of the same job, while no server runs.
-
-    The write-ahead log of the old ledger is deleted, because SQLite would apply it to the copy. An error while the copy
-    is written leaves the old ledger with its log.
-
-    Models that were released after the backup stay released. In a private job the copy therefore gets the number of
-    releases of the old ledger or, if that is damaged, of the event log; and noise that is correlated over rounds starts
-    anew.
-
-    Raises:
-        LedgerError: a server has the ledger open, the copy is of another job, or one of the files cannot be used.
-    """
-    if not copy.is_file():
-        raise LedgerError(f"{copy}: there is no such copy")
-    try:
-        lock = acquire_lock(ledger.parent)
-    except BlockingIOError:
-        raise LedgerError(f"{ledger}: a server is using it; stop the server first") from None
-    except OSError as error:
-        raise LedgerError(f"{ledger.parent}: cannot be locked ({error.strerror})") from error
-
-    def write(draft: Path) -> None:
-        shutil.copyfile(copy, draft)
-        with closing(sqlite3.connect(draft, isolation_level=None)) as target:
-            target.execute("UPDATE state SET releases = max(releases, ?)", (releases,))
-            target.execute("UPDATE rounds SET noise_seed = NULL")
-        sync(draft)  # the old ledger needs its log until the copy is complete
-        for suffix in ("-wal", "-shm"):
-            ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
-        sync(ledger.parent)  # a power failure must not leave the copy with the old log
-
-    try:
-        _check_same_job(ledger, copy)
-        releases = _num_releases(ledger)
-        write_atomically(ledger, write, mode=0o600, error=LedgerError)
-    finally:
-        release_lock(lock)
-
-
 def check_not_lost(ledger: Path) -> None:
     """Raise LedgerError if the ledger is missing or holds no job, but its folder shows that the job has a past."""
     if ledger.is_file() and ledger.stat().st_size > 0 and not _is_empty_database(ledger):
         return
-    past = _recorded_job(ledger.parent)
+    past = recorded_job(ledger.parent)
     if past is not None:
         raise LedgerError(
             f"{ledger}: is missing or empty, but {EVENTS} beside it records the job {past}. Restore a backup with "
@@ -154,39 +85,13 @@ def check_not_lost(ledger: Path) -> None:
         )
 
 
-def _check_same_job(ledger: Path, copy: Path) -> None:
-    """Raise LedgerError if the copy is not a ledger, or one of another job than the ledger it is to replace."""
-    copied = _job_of(copy)
-    if copied is None:
-        raise LedgerError(f"{copy}: is not a copy of a ledger")
-    current = (_job_of(ledger) if ledger.is_file() else None) or _recorded_job(ledger.parent)
-    if current is not None and current != copied:
-        raise LedgerError(f"{copy}: is of the job {copied}, {ledger.parent} holds the job {current}; choose its backup")
+def recorded_job(folder: Path) -> str | None:
+    """Return the id of the job that the event log in a folder records; None if there is none.
 
-
-def _job_of(ledger: Path) -> str | None:
-    """Return the id of a ledger's job, or None if the file is empty or damaged."""
-    try:
-        with Database.open_for_reading(ledger) as database:
-            [(job,)] = database.rows("SELECT id FROM job")
-            database.rows("SELECT round FROM state")
-    except (LedgerError, ValueError):
-        return None
-    return str(job)
-
-
-def _num_releases(ledger: Path) -> int:
-    """Return how many rounds of a job were released, according to its ledger and its event log."""
-    merged = [event for event in read_events(ledger.parent / EVENTS) if event["event"] == "merged"]
-    recorded = max([len(merged), *(event.get("releases", 0) for event in merged)])
-    if _job_of(ledger) is None:
-        return recorded + 1 if merged else 0  # a round may have been committed but not written to the event log
-    with Database.open_for_reading(ledger) as database:
-        try:
-            [(releases,)] = database.rows("SELECT releases FROM state")
-        except LedgerError:
-            return recorded
-    return max(recorded, releases)
+    Every round records it: the events of the start may have been rotated out.
+    """
+    jobs = [str(event["job"]) for event in read_events(folder / EVENTS) if event.get("job")]
+    return jobs[-1] if jobs else None
 
 
 def _is_empty_database(file: Path) -> bool:
@@ -196,12 +101,3 @@ def _is_empty_database(file: Path) -> bool:
             return not connection.execute("SELECT name FROM sqlite_master WHERE name = 'job'").fetchall()
     except sqlite3.Error:
         return False
-
-
-def _recorded_job(folder: Path) -> str | None:
-    """Return the id of the job that the event log in a folder records; None if there is none.
-
-    Every round records it: the events of the start may have been rotated out.
-    """
-    jobs = [str(event["job"]) for event in read_events(folder / EVENTS) if event.get("job")]
-    return jobs[-1] if jobs else None

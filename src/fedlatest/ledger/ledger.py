@@ -172,9 +172,18 @@ class Ledger:
         """The time in seconds for which servers have had this ledger open."""
         return self._clock() - self._opened
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether no other server has opened the ledger since; a server that is not the owner cannot write."""
+        return self.database.rows("SELECT boot FROM state") == [(self._boot,)]
+
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Write everything that is done in this context in one transaction."""
+        """Write everything that is done in this context in one transaction; no other server can open the ledger.
+
+        Raises:
+            LedgerError: another server has opened the ledger before.
+        """
         with self._writing():
             yield
 
@@ -560,8 +569,7 @@ class Ledger:
             self._writing_depth = 0
 
     def _check_ownership(self) -> None:
-        [(boot,)] = self.database.rows("SELECT boot FROM state")
-        if boot != self._boot:
+        if not self.is_owner:
             raise LedgerError("another server run has taken over this job; this one stops")
 
     @contextmanager

@@ -163,9 +163,8 @@ def pack(clients: npt.NDArray[Any], mask: npt.NDArray[np.bool_], num_clients: in
 
 def pack_table(took_part: npt.NDArray[np.bool_]) -> Participation:
     """Pack the cohorts of one seed, given as a table [rounds, N] of which client took part in which round."""
-    num_clients = took_part.shape[1]
-    positions = np.broadcast_to(np.arange(num_clients), took_part.shape)
-    return pack(positions[None], took_part[None], num_clients)
+    clients = np.nonzero(took_part)[1].astype(np.min_scalar_type(took_part.shape[1]))
+    return Participation(clients, np.concatenate([[0], np.cumsum(took_part.sum(axis=1))])[None])
 
 
 def join(parts: Sequence[Participation]) -> Participation:

@@ -152,8 +152,12 @@ class RunFolder:
             rows: The rows of metrics.csv that are still valid.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        write_metrics(self / "metrics.csv", rows)
+        self.rewrite_metrics(rows)
         write_text(self / MANIFEST, _as_json({"schema": SCHEMA, "status": "running", **manifest}))
+
+    def rewrite_metrics(self, rows: Sequence[Row]) -> None:
+        """Write metrics.csv anew."""
+        write_metrics(self / "metrics.csv", rows)
 
     def clear(self) -> None:
         """Remove the files of a run and nothing else; the manifest is removed last, so that a retry is possible."""
