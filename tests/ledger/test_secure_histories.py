@@ -9,7 +9,6 @@ from unittest import mock
 import pytest
 
 from fedlatest.ledger import Ledger, Reply
-from fedlatest.ledger.secure_rounds import SecureRounds
 from fedlatest.ledger.secure_session import SecureSession
 from fedlatest.secure import KeyPair
 from fedlatest.secure.decryptor import AnsweredSessions
@@ -94,11 +93,10 @@ def test_sessions_count_completely_or_not_at_all() -> None:
     ("owner", "name", "broken", "violation"),
     [
         (AnsweredSessions, "add", lambda self, request: self, "two different requests of a session"),
-        (SecureRounds, "write_weight", lambda self: None, "the total weight is wrong"),
         (SecureSession, "is_complete", property(lambda self: self.requested), "0, 0"),
         (Ledger, "accept_sum", _accept_all_but_one, "other tickets are in the sum"),
     ],
-    ids=["answers-twice", "forgets-weights", "counts-without-shares", "counts-partly"],
+    ids=["answers-twice", "counts-without-shares", "counts-partly"],
 )
 def test_a_broken_protocol_is_found(
     owner: type, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch

@@ -39,9 +39,10 @@ from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
 from fedlatest.flower.server_algorithm import is_ready, merge, model_of, select
 from fedlatest.flower.task_recorder import TaskRecorder
 from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.messages import LEAVING
 from fedlatest.ledger.participation import shares_metrics
-from fedlatest.ledger.secure_settings import MASKED_DTYPE, NUM_EXTRA
+from fedlatest.ledger.secure_settings import MASKED_DTYPE
 
 log = logging.getLogger("flwr")
 MISSES_TO_WAIT = 2  # rounds are not kept open for a client that has not replied so many times in a row
@@ -369,10 +370,8 @@ class RoundLoop:
         return verdict
 
     def _decode(self, reply: Message) -> Reply:
-        size = self.ledger.layout.size
-        if self.ledger.secure is None:
-            return read_reply(reply, size=size)
-        return read_reply(reply, size=size + NUM_EXTRA, dtype=MASKED_DTYPE)
+        dtype = UPLOAD_DTYPE if self.ledger.secure is None else MASKED_DTYPE
+        return read_reply(reply, size=self.ledger.layout.size, dtype=dtype)
 
     def _forget_stranger(self, node: int) -> None:
         """Send no hello to a node for one deadline and a new one then, unless it is a client of the job."""

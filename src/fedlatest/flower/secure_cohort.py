@@ -139,7 +139,7 @@ class SecureCohort:
         for client, reply in end.replies.items():
             (outcome.left if reply.kind == "goodbye" else outcome.accepted).append(client)
             if reply.trained and reply.metrics and loop.shares_metrics:
-                outcome.measurements.append((1.0, reply.metrics))  # the server does not know the weights
+                outcome.measurements.append((reply.weight, reply.metrics))
         if end.why:
             names = [loop.display_name(client) for client in end.at_fault]
             loop.events.write(

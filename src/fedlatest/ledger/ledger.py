@@ -36,6 +36,7 @@ from fedlatest.ledger.checks import (
     check_job,
     check_ticket,
     check_upload,
+    check_weight,
     find_inconsistency,
     highest_ticket,
     lacks_base,
@@ -326,6 +327,8 @@ class Ledger:
                 self._participation.check_upload(client, self.round)
             if self.secure is not None:
                 check_base(reply, client, epoch=self.epoch, config=self.config)
+                if reply.kind == "upload":
+                    check_weight(reply.weight, max_weight=self.limits.max_weight)
                 self.secure.collect(reply)
                 return Verdict("collected")
             check_upload(
@@ -365,9 +368,9 @@ class Ledger:
             self._untrained_delta,
             size=self.layout.size,
             num=len(trained),
-            weight=weight if self.secure is None else self.secure.trained_weight,
+            weight=weight,
             num_clients=len(weights),
-            total_weight=sum(weights.values()) if self.secure is None else self.secure.total_weight,
+            total_weight=sum(weights.values()),
         )
 
     def accept_sum(self, upload: FixedPointSum, replies: Mapping[str, Reply]) -> None:
@@ -435,8 +438,6 @@ class Ledger:
                     bits=self.table.bits,
                 )  # fmt: skip
             self.database.execute("UPDATE state SET round = round + 1, releases = releases + 1")
-            if self.secure is not None:
-                self.secure.write_weight()
         self.round += 1
         self.releases += 1
         self._closing_times.append(now)
@@ -522,7 +523,7 @@ class Ledger:
                 self.database.delete_arrays(_owner(client))
             if resync:
                 epoch = Epoch(max(self.epoch.number, self._highest_reported_epoch) + 1, self._token())
-                self.database.execute("UPDATE state SET epoch = ?, token = ?, weight = 0", *epoch)
+                self.database.execute("UPDATE state SET epoch = ?, token = ?", *epoch)
             if resync and kept_by_clients:
                 total[:] = 0
                 self.table.clear_applied()

@@ -9,11 +9,13 @@ import hashlib
 import json
 from typing import Any
 
+import numpy as np
+
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.client_store import ClientStore
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.messages import Instruction
-from fedlatest.ledger.secure_settings import min_cohort_of, scope_of, with_weights
+from fedlatest.ledger.secure_settings import min_cohort_of, scope_of
 from fedlatest.secure import KeyPair, MaskedUpload, SessionView, UnmaskRequest, answer_request, mask_upload
 from fedlatest.secure.decryptor import AnsweredSessions, check_request
 
@@ -79,30 +81,17 @@ def check_session(instruction: Instruction) -> SessionView:
     return view
 
 
-def mask(
-    store: ClientStore,
-    instruction: Instruction,
-    view: SessionView,
-    upload: FixedPoint,
-    *,
-    weight: float,
-    base_weight: float,
-    trained: bool,
-) -> MaskedUpload:
-    """Return a masked upload; for the weights see `with_weights`.
+def mask(store: ClientStore, instruction: Instruction, view: SessionView, upload: FixedPoint) -> MaskedUpload:
+    """Return a masked upload.
 
     Args:
         store: the client's durable state.
         instruction: the instruction.
         view: its session.
         upload: the update, or its difference to the one in the sum.
-        weight: the client's number of samples.
-        base_weight: that of the update in the sum.
-        trained: whether the client trained for this upload.
     """
     keys, _ = ClientSecrets(store, instruction.job).load()
-    numbers = with_weights(upload, weight=weight, base_weight=base_weight, trained=trained)
-    return mask_upload(numbers, view, instruction.client, keys)
+    return mask_upload(upload.astype(np.int64), view, instruction.client, keys)
 
 
 def answer_unmask(store: ClientStore, instruction: Instruction) -> bytes:

@@ -1,4 +1,4 @@
-"""Secure aggregation in the ledger: sessions with durable numbers, and the total weight, which only sums reveal.
+"""Secure aggregation in the ledger: sessions with durable numbers.
 
 A session is atomic. Its uploads count in the open round all together, when their sum is unmasked, or not at all. It
 exists in memory only: after a crash nothing of it counts, and each client still has the update that is in the sum.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.checks import check_public_key
 from fedlatest.ledger.messages import Instruction, Reply
-from fedlatest.ledger.secure_settings import WEIGHT_UNIT, scope_of
+from fedlatest.ledger.secure_settings import scope_of
 
 if TYPE_CHECKING:
     from fedlatest.ledger.ledger import Ledger
@@ -46,18 +46,8 @@ class SecureRounds:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the open session and the sums of the open round."""
+        """Forget the open session."""
         self.session: SecureSession | None = None
-        self.trained_weight = 0.0  # of the clients that trained in the open round
-        self._weight_change = 0  # of the total weight in the open round, in multiples of `WEIGHT_UNIT`
-        [(self._weight,)] = self._ledger.database.rows("SELECT weight FROM state")
-
-    @property
-    def total_weight(self) -> float:
-        """The total weight of the clients in the sum, including the open round."""
-        if self._ledger.config.memory == "none":
-            return self.trained_weight
-        return float((self._weight + self._weight_change) * WEIGHT_UNIT)
 
     def has_uploaded(self, client: str) -> bool:
         """Return whether the open session has an upload of a client."""
@@ -144,18 +134,11 @@ class SecureRounds:
             why = "too few decryptors answered" if session.requested else "too few clients uploaded"
             return self._failed(why, session.culprits())
         try:
-            sums = session.unmask(max_weight=self._ledger.limits.max_weight)
+            upload = session.unmask()
         except ProtocolError as error:
             return self._failed(str(error), clients_at_fault(error))
-        self._weight_change += sums.weight_change
-        self.trained_weight += sums.trained_weight
-        self._ledger.accept_sum(sums.upload, sums.replies)
-        return SessionEnd(sums.replies)
-
-    def write_weight(self) -> None:
-        """Write the total weight after the open round, inside its transaction."""
-        if self._ledger.config.memory != "none":
-            self._ledger.database.execute("UPDATE state SET weight = weight + ?", self._weight_change)
+        self._ledger.accept_sum(upload, session.replies)
+        return SessionEnd(session.replies)
 
     def skip_sessions(self, reply: Reply) -> None:
         """Continue with a higher number if a client has answered a session that this ledger does not know.
