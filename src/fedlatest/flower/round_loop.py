@@ -13,6 +13,7 @@ import itertools
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
 from fedlatest.flower.server_algorithm import is_ready, merge, model_of, select
 from fedlatest.flower.task_recorder import TaskRecorder
 from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
+from fedlatest.ledger.durations import OUTCOMES
 from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.messages import LEAVING
 from fedlatest.ledger.participation import shares_metrics
@@ -112,6 +114,7 @@ class RoundLoop:
         self.outcome = RoundOutcome()  # of the open round
         self.tasks = TaskRecorder(cohort_size=cohort_size, deadline=timeouts.deadline)
         self._cannot_rebase: set[str] = set()
+        self._silences: Counter[str] = Counter()  # rounds that a client has missed since its last reply of any kind
         self.leaving: set[str] = set()
         self._secure_cohort = SecureCohort(self)
 
@@ -229,8 +232,7 @@ class RoundLoop:
 
     def waits_for(self, message: OutstandingMessage) -> bool:
         """Whether the round is kept open for the reply to a message."""
-        client = self.ledger.table.get(message.client)
-        return client is None or client.misses < MISSES_TO_WAIT
+        return self._silences[message.client] < MISSES_TO_WAIT
 
     def available_clients(self) -> set[str]:
         """Return the clients of the job whose nodes are online."""
@@ -247,7 +249,7 @@ class RoundLoop:
         room = self.cohort_size - len(training) - len(outcome.accepted)
         cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
         if cohort:
-            self.record_selection(available, room)
+            self.record_selection(available, room, cohort)
             self._send_instructions("train", cohort, model)
             outcome.asked += cohort
             names = [self.display_name(client) for client in cohort]
@@ -257,11 +259,11 @@ class RoundLoop:
             self._send_instructions("rebase", rebasing, None)
             outcome.rebase_asked += rebasing
 
-    def record_selection(self, available: Iterable[str], room: int) -> None:
-        """Record among which of the available clients the algorithm selects up to `room`."""
+    def record_selection(self, available: Iterable[str], room: int, cohort: Iterable[str]) -> None:
+        """Record among which of the available clients the algorithm has selected a cohort of up to `room`."""
         rows = map(self.ledger.table.get, available)
         ready = [row.id for row in rows if row is not None and is_ready(self.ledger, row)]
-        self.tasks.select(ready, room=room, now=self.ledger.uptime)
+        self.tasks.select({*ready, *cohort}, room=room, now=self.ledger.uptime)
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
@@ -324,12 +326,14 @@ class RoundLoop:
         if message.kind == "evaluate":  # of an evaluation that has ended
             return
         verdict = self._judge(message, reply)
+        if not reply.has_error():
+            del self._silences[message.client]
         if message.kind == "rebase":
             self._count_rebase(message.client, verdict)
         elif message.kind == "train":
             self._count_training(message, verdict)
-        elif message.kind == "unmask" and verdict.outcome != "unmasked":
-            self._secure_cohort.count_failure(message.client)
+        elif message.kind == "unmask":
+            self._secure_cohort.count_answer(message.client, answered=verdict.outcome in ("unmasked", "hello"))
         if verdict.outcome not in ("accepted", "collected", "unmasked", "hello", "declined"):
             client = self.messages.clients.get(message.node, message.client)
             name = self.display_name(client) or f"node {message.node}"
@@ -365,6 +369,10 @@ class RoundLoop:
         if message.kind == "train" and self.shares_metrics:
             self.tasks.report(message.client, decoded.training_seconds)
         verdict = self.ledger.handle_reply(decoded)
+        if decoded.kind == "goodbye":
+            self.leaving.add(message.client)  # ask it for nothing else until it has left
+        elif decoded.kind == "upload":
+            self.leaving.discard(message.client)
         if verdict.outcome == "accepted" and decoded.trained and self.shares_metrics:
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
@@ -387,13 +395,15 @@ class RoundLoop:
             "collected": outcome.collected,
             "left": outcome.left,
             "declined": outcome.declined,
+            "hello": outcome.reported,
             "refused": outcome.refused,
         }
-        lists.get(verdict.outcome, outcome.failed).append(message.client)
+        if verdict.outcome != "collected" or message.client not in self.leaving:  # a goodbye counts as "left", or not
+            lists.get(verdict.outcome, outcome.failed).append(message.client)
         is_late = verdict.outcome == "accepted" and message.round < self.ledger.round
         if is_late:
             outcome.late.append(message.client)
-        found = "late" if is_late else verdict.outcome if verdict.outcome in lists else "failed"
+        found = "late" if is_late else verdict.outcome if verdict.outcome in OUTCOMES else "failed"
         self.tasks.answer(message.client, found, round=message.round, now=self.ledger.uptime)
 
     def _count_rebase(self, client: str, verdict: Verdict) -> None:
@@ -420,6 +430,7 @@ class RoundLoop:
                 tasks=self.tasks.of_round(round, outcome.accepted),
             )  # fmt: skip
         self.tasks.clear()
+        self._silences.update(outcome.missed)
         for client in forgotten:
             self.messages.forget(client)  # it is sent a hello when it returns
         self.leaving -= set(outcome.left)

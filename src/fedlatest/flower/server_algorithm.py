@@ -18,6 +18,7 @@ from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.flower.private_sums import add_noise, privacy_settings
 from fedlatest.ledger import ClientRow
+from fedlatest.ledger.cohort_choice import choose_cohort
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
 from fedlatest.ledger.secure_settings import SecureAggregation
@@ -99,18 +100,28 @@ def select(
         algorithm: The algorithm of the job.
         ledger: Knows the clients and the round.
         arrays: The server's arrays.
-        available: Clients that can be asked; those in a cool-down after a failure, and those that the limits of a
-            private job exclude, are left out.
+        available: Clients that can be asked; those that rest after a failure, unless they are needed, and those that
+            the limits of a private job exclude, are left out.
         cohort_size: The largest number of clients to select.
     """
+
+    def among(clients: list[str], size: int) -> list[str]:
+        return _select(algorithm, ledger, arrays, set(clients), cohort_size=size)
+
+    return choose_cohort(ledger, available, size=cohort_size, select=among)
+
+
+def _select(
+    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, clients: Collection[str], *, cohort_size: int
+) -> list[str]:
     rows = ledger.clients()
-    ready = np.array([client.id in available and is_ready(ledger, client) for client in rows], bool)
+    ready = np.array([client.id in clients for client in rows], bool)
     size = min(cohort_size, len(rows))
     if size < 1 or not ready.any():
         return []
     facts = _facts(algorithm, ledger, rows, cohort_size=size)
-    clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
-    selected = [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
+    positions, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
+    selected = [rows[position].id for position in np.asarray(positions)[np.asarray(mask)]]
     if len(set(selected)) < len(selected):
         raise ConfigError(f"algorithm {algorithm.name}: select returned a client twice in round {ledger.round}")
     return selected

@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,7 +131,11 @@ def handle_instruction(
     except DeclinedError as error:
         return _reply("declined", instruction, state, why=str(error))
     except FedlatestError as error:
-        return _reply("failed", instruction, state, why=str(error))
+        facts: dict[str, Any] = {}
+        if _is_secure(instruction):
+            with suppress(FedlatestError):
+                facts = _public_facts(store, instruction.job)  # the reason may be that the server knows another key
+        return _reply("failed", instruction, state, why=str(error), **facts)
 
 
 def _handle_hello(
@@ -149,13 +154,10 @@ def _handle_hello(
 
 
 def _unmask(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:
-    """Reveal shares of masks as a decryptor, or report the newest session that was answered."""
+    """Reveal shares of masks as a decryptor."""
     from fedlatest.ledger.secure_client import answer_unmask
 
-    try:
-        return _reply("unmasked", instruction, state, payload=answer_unmask(store, instruction))
-    except ProtocolError as error:
-        return _reply("failed", instruction, state, why=str(error), **_public_facts(store, instruction.job))
+    return _reply("unmasked", instruction, state, payload=answer_unmask(store, instruction))
 
 
 def _public_facts(store: ClientStore, job: str) -> dict[str, Any]:
@@ -179,13 +181,13 @@ def _is_secure(instruction: Instruction) -> bool:
     return instruction.settings.get("secure") is not None
 
 
-def _session_of(instruction: Instruction) -> "SessionView | None":
+def _session_of(store: ClientStore, instruction: Instruction) -> "SessionView | None":
     """Return the session in which a secure upload is masked; None in a job without secure aggregation."""
     if not _is_secure(instruction):
         return None
     from fedlatest.ledger.secure_client import check_session
 
-    return check_session(instruction)
+    return check_session(store, instruction)
 
 
 def _handle_ticket(
@@ -196,7 +198,7 @@ def _handle_ticket(
     train: Callable[[], LocalUpdate],
 ) -> Reply:
     assert instruction.ticket is not None
-    session = _session_of(instruction)
+    session = _session_of(store, instruction)
     earlier = state.updates
     if instruction.epoch != state.epoch:  # a new epoch starts from an empty sum
         state = replace(state, epoch=instruction.epoch, highest_ticket=0, updates=())

@@ -9,8 +9,6 @@ import hashlib
 import json
 from typing import Any
 
-import numpy as np
-
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.client_store import ClientStore
 from fedlatest.ledger.fixed_point import FixedPoint
@@ -69,7 +67,7 @@ class ClientSecrets:
         self._store.storage.put(self._name, json.dumps({**fields, "checksum": _checksum_of(fields)}).encode())
 
 
-def check_session(instruction: Instruction) -> SessionView:
+def check_session(store: ClientStore, instruction: Instruction) -> SessionView:
     """Return the session of an instruction.
 
     Raises:
@@ -78,6 +76,7 @@ def check_session(instruction: Instruction) -> SessionView:
     view = SessionView.decode(instruction.payload)
     scope = scope_of(instruction.job, instruction.epoch)
     view.check(instruction.client, scope=scope, min_cohort=min_cohort_of(instruction.settings))
+    _load_key(store, instruction, view)
     return view
 
 
@@ -90,8 +89,19 @@ def mask(store: ClientStore, instruction: Instruction, view: SessionView, upload
         view: its session.
         upload: the update, or its difference to the one in the sum.
     """
+    keys = _load_key(store, instruction, view)
+    return mask_upload(upload, view, instruction.client, keys)
+
+
+def _load_key(store: ClientStore, instruction: Instruction, view: SessionView) -> KeyPair:
+    """Return the client's key pair; raise ProtocolError if the others in the session know another key.
+
+    With other keys, nobody could remove the client's masks, and the session would fail for the whole cohort.
+    """
     keys, _ = ClientSecrets(store, instruction.job).load()
-    return mask_upload(upload.astype(np.int64), view, instruction.client, keys)
+    if keys.public != view.public_key:
+        raise ProtocolError("this client has lost its key, and has a new one that the session does not know")
+    return keys
 
 
 def answer_unmask(store: ClientStore, instruction: Instruction) -> bytes:

@@ -40,6 +40,11 @@ class SecureSession:
         """The smallest number of uploads that is unmasked."""
         return self._collector.session.min_cohort
 
+    @property
+    def num_uploads(self) -> int:
+        """The number of uploads so far, without goodbyes."""
+        return sum(reply.kind != "goodbye" for reply in self.replies.values())
+
     def payload_of(self, client: str) -> bytes:
         """Return what a client of the cohort is told about the session."""
         return self._collector.session.view_of(client).encode()
@@ -60,9 +65,8 @@ class SecureSession:
         Goodbyes do not count for the minimum: if all but one client left in a session, the update of the one that stays
         would be the new sum.
         """
-        num_uploads = sum(reply.kind != "goodbye" for reply in self.replies.values())
-        if num_uploads < self.min_cohort:
-            raise ProtocolError(f"{num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
+        if self.num_uploads < self.min_cohort:
+            raise ProtocolError(f"{self.num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
         self.requested = True
         return self._collector.requests()
 
