@@ -28,7 +28,10 @@ NORMAL = {
     "whole_session": 5,
 }
 FAULTS = {
+    "outage": {"outage": 5},
     "network": {"lose_instruction": 4, "lose_reply": 4},
+    "masks": {"spoiled_session": 5},
+    "keys": {"lose_keys": 6},
     "lies": {"change_reply": 8, "change_request": 4},
     "epochs": {"resync": 4, "expire": 2},
     "leaving": {"leave": 6, "expire": 3},
@@ -53,7 +56,7 @@ def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
         memory=draw.choice(["client", "client", "none"]),
         num_clients=num_clients,
         min_cohort=draw.randint(2, min(4, num_clients)),
-        max_loss_backoff=draw.choice([0, 2]),
+        max_loss_backoff=draw.choice([0, 2, 512]),
     )
     names = _names(draw.sample(sorted(FAULTS), draw.randint(1, 3)))
     joining = [("exchange_hello", client, 0) for client in range(num_clients)]
