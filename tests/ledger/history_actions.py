@@ -19,7 +19,7 @@ from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
 from tests.ledger.history_state import LAYOUT, SIZE, Backup, HistoryState, faulty_connection
 
-ROUNDS_UNTIL_PROGRESS = 8  # R in docs/guarantees.md
+ROUNDS_UNTIL_PROGRESS = 6  # in a deployment, two more: until messages that are still unanswered expire
 ROUNDS_TO_RECOVER = 8  # a client that has reported several losses is ignored for two rounds
 Action = tuple[str, int, int]  # name and two numbers that select what it applies to
 
@@ -189,6 +189,15 @@ class History(HistoryState):
         """Empty a client's disk; the client keeps its id."""
         self._replace_disk(which, {})
         self.statistics["disk lost"] += 1
+
+    def do_lose_all_disks(self, _: int, how: int) -> None:
+        """Empty the disks of all clients in several rounds; they report the losses again and again."""
+        for _ in range(2 + how % 4 * 2):
+            for client in range(len(self.devices)):
+                self.do_lose_disk(client)
+                if how & 4:
+                    self.do_exchange_hello(client, 0)
+            self.do_whole_round(63, 1)
 
     def do_restore_disk(self, which: int, how: int) -> None:
         """Restore a client's disk from a copy."""

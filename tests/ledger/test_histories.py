@@ -27,6 +27,7 @@ NORMAL = {
 }
 FAULTS = {
     "outage": {"outage": 5},
+    "losses": {"lose_all_disks": 3, "outage": 1},
     "network": {"lose_instruction": 3, "lose_reply": 4},
     "epochs": {"resync": 4, "expire": 2},
     "leaving": {"leave": 6, "expire": 3},

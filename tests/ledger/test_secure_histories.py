@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from fedlatest.ledger import Ledger, Reply
+from fedlatest.ledger import Instruction, Ledger, Reply, secure_client
 from fedlatest.ledger.secure_session import SecureSession
 from fedlatest.secure import KeyPair
 from fedlatest.secure.decryptor import AnsweredSessions
@@ -29,6 +29,7 @@ NORMAL = {
 }
 FAULTS = {
     "outage": {"outage": 5},
+    "losses": {"lose_all_disks": 3, "outage": 1},
     "network": {"lose_instruction": 4, "lose_reply": 4},
     "masks": {"spoiled_session": 5},
     "keys": {"lose_keys": 6},
@@ -46,6 +47,10 @@ FAULTS = {
 def _accept_all_but_one(self: Ledger, upload: Any, replies: Mapping[str, Reply]) -> None:
     self._delta = upload
     self._accepted.update(list(replies.items())[1:])
+
+
+def _load_any_key(store: Any, instruction: Instruction, _: Any) -> KeyPair:
+    return secure_client.ClientSecrets(store, instruction.job).load()[0]
 
 
 def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
@@ -98,11 +103,13 @@ def test_sessions_count_completely_or_not_at_all() -> None:
         (AnsweredSessions, "add", lambda self, request: self, "two different requests of a session"),
         (SecureSession, "is_complete", property(lambda self: self.requested), "0, 0"),
         (Ledger, "accept_sum", _accept_all_but_one, "other tickets are in the sum"),
+        (Ledger, "rounds_without_upload", property(lambda self: 0), "no round counts"),
+        (secure_client, "_load_key", _load_any_key, "no round counts"),
     ],
-    ids=["answers-twice", "counts-without-shares", "counts-partly"],
+    ids=["answers-twice", "counts-without-shares", "counts-partly", "waits-for-everybody", "masks-with-a-new-key"],
 )
 def test_a_broken_protocol_is_found(
-    owner: type, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch
+    owner: Any, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises((AssertionError, KeyError), match=violation):
