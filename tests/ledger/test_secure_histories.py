@@ -2,13 +2,14 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from fedlatest.ledger import Instruction, Ledger, Reply, secure_client
+from fedlatest.ledger import Ledger, Reply
+from fedlatest.ledger.secure_rounds import SecureRounds
 from fedlatest.ledger.secure_session import SecureSession
 from fedlatest.secure import KeyPair
 from fedlatest.secure.decryptor import AnsweredSessions
@@ -49,8 +50,10 @@ def _accept_all_but_one(self: Ledger, upload: Any, replies: Mapping[str, Reply])
     self._accepted.update(list(replies.items())[1:])
 
 
-def _load_any_key(store: Any, instruction: Instruction, _: Any) -> KeyPair:
-    return secure_client.ClientSecrets(store, instruction.job).load()[0]
+def _note_keys_in_hellos_only(
+    self: SecureRounds, reply: Reply, note: Callable[[SecureRounds, Reply], bool] = SecureRounds.note_facts
+) -> bool:
+    return reply.kind in ("hello", "ahead") and note(self, reply)
 
 
 def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
@@ -104,12 +107,12 @@ def test_sessions_count_completely_or_not_at_all() -> None:
         (SecureSession, "is_complete", property(lambda self: self.requested), "0, 0"),
         (Ledger, "accept_sum", _accept_all_but_one, "other tickets are in the sum"),
         (Ledger, "rounds_without_upload", property(lambda self: 0), "no round counts"),
-        (secure_client, "_load_key", _load_any_key, "no round counts"),
+        (SecureRounds, "note_facts", _note_keys_in_hellos_only, "no round counts"),
     ],
-    ids=["answers-twice", "counts-without-shares", "counts-partly", "waits-for-everybody", "masks-with-a-new-key"],
+    ids=["answers-twice", "counts-without-shares", "counts-partly", "waits-for-everybody", "ignores-new-keys"],
 )
 def test_a_broken_protocol_is_found(
-    owner: Any, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch
+    owner: type, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
     with pytest.raises((AssertionError, KeyError), match=violation):
