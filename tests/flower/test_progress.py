@@ -163,24 +163,23 @@ def test_client_with_wrong_masks_costs_few_sessions(tmp_path: Path) -> None:
     job = job_of(tmp_path, secure=SECURE)
     job.run_round()
 
-    def spoil(node: int, message: Message) -> Message:
-        if node == job.nodes["a"] and kind_of(message) == "upload":
-            numbers = cast(Any, message.content[VECTOR])[VECTOR].numpy()
-            _replace_numbers(message, numbers + np.uint64(2**62))
-        return message
+    def change(node: int, message: Message) -> Message:
+        return spoil(message) if node == job.nodes["a"] and kind_of(message) == "upload" else message
 
-    job.grid.on_reply = spoil
+    job.grid.on_reply = change
     counted = [len(job.run_round().accepted) >= 3 for _ in range(40)]
     assert sum(counted) >= 25
     assert all("a" not in event["applied"] for event in job.events("merged")[1:])
     assert job.audit().holds
 
 
-def _replace_numbers(message: Message, numbers: Any) -> None:
-    """Replace the masked upload in a message, with its checksum."""
-    record = cast(Any, message.content[PROTOCOL])
-    old = cast(Any, message.content[VECTOR])[VECTOR].numpy()
+def spoil(message: Message) -> Message:
+    """Change a masked upload, as if its client had used other masks than it shares, and its checksum."""
+    record, vector = (cast(Any, message.content[name]) for name in (PROTOCOL, VECTOR))
+    old = vector[VECTOR].numpy()
+    new = old + np.uint64(2**62)
     header, before = str(record["header"]), checksum_of(old.view("<i4"))
     assert before in header
-    record["header"] = header.replace(before, checksum_of(numbers.view("<i4")))
-    cast(Any, message.content[VECTOR])[VECTOR] = Array(numbers)
+    record["header"] = header.replace(before, checksum_of(new.view("<i4")))
+    vector[VECTOR] = Array(new)
+    return message

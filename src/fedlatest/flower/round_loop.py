@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -37,9 +37,10 @@ from fedlatest.flower.message_records import (
 from fedlatest.flower.outstanding_messages import KEY_PREFIX, OutstandingMessage, OutstandingMessages
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome, mean_metrics
 from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
-from fedlatest.flower.server_algorithm import is_ready, merge, model_of, select
+from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.flower.task_recorder import TaskRecorder
 from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
+from fedlatest.ledger.cohort_choice import choose_cohort
 from fedlatest.ledger.durations import OUTCOMES
 from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.messages import LEAVING
@@ -247,9 +248,9 @@ class RoundLoop:
         available = self.available_clients() - self.messages.busy() - outcome.not_to_ask
         training = [message for message in self.messages.awaited(self.ledger.round) if message.kind == "train"]
         room = self.cohort_size - len(training) - len(outcome.accepted)
-        cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
+        cohort, selections = self.choose_cohort(available, room) if room > 0 else ([], [])
         if cohort:
-            self.record_selection(available, room, cohort)
+            self.record_selections(selections)
             self._send_instructions("train", cohort, model)
             outcome.asked += cohort
             names = [self.display_name(client) for client in cohort]
@@ -259,11 +260,22 @@ class RoundLoop:
             self._send_instructions("rebase", rebasing, None)
             outcome.rebase_asked += rebasing
 
-    def record_selection(self, available: Iterable[str], room: int, cohort: Iterable[str]) -> None:
-        """Record among which of the available clients the algorithm has selected a cohort of up to `room`."""
-        rows = map(self.ledger.table.get, available)
-        ready = [row.id for row in rows if row is not None and is_ready(self.ledger, row)]
-        self.tasks.select({*ready, *cohort}, room=room, now=self.ledger.uptime)
+    def choose_cohort(self, available: Collection[str], size: int) -> tuple[list[str], list[tuple[list[str], int]]]:
+        """Return the clients to ask, and among which clients the algorithm selected how many of them at most."""
+        selections = []
+
+        def among(clients: list[str], room: int) -> list[str]:
+            selected = select(self.algorithm, self.ledger, self.arrays, clients, cohort_size=room)
+            if selected:
+                selections.append((clients, room))
+            return selected
+
+        return choose_cohort(self.ledger, available, size=size, select=among), selections
+
+    def record_selections(self, selections: Iterable[tuple[list[str], int]]) -> None:
+        """Record the selections of a cohort that is asked."""
+        for clients, room in selections:
+            self.tasks.select(clients, room=room, now=self.ledger.uptime)
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from flwr.app import ArrayRecord
 
 from fedlatest.errors import ProtocolError
-from fedlatest.flower.server_algorithm import select
 from fedlatest.ledger.cohort_choice import choose_decryptors
 from fedlatest.ledger.secure_rounds import SecureRounds, SessionEnd
 from fedlatest.ledger.secure_settings import MIN_DECRYPTORS
@@ -80,7 +79,7 @@ class SecureCohort:
         available = loop.available_clients()
         idle = available - loop.messages.busy() - loop.outcome.not_to_ask
         leaving = idle & loop.leaving  # their goodbyes are masked among enough uploads of the others
-        selected = select(loop.algorithm, loop.ledger, loop.arrays, idle - leaving, cohort_size=loop.cohort_size)
+        selected, selections = loop.choose_cohort(idle - leaving, loop.cohort_size)
         number, busy = settings["num_decryptors"], loop.messages.busy()
         decryptors = choose_decryptors(loop.ledger, available, number=number, busy=busy)
         if len(selected) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
@@ -92,7 +91,7 @@ class SecureCohort:
                 self._reported = loop.ledger.round
                 loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
             return
-        loop.record_selection(idle - leaving, loop.cohort_size, selected)
+        loop.record_selections(selections)
         loop.send("train", instructions, model)
         loop.outcome.asked += instructions
         names = [loop.display_name(client) for client in instructions]

@@ -18,7 +18,6 @@ from fedlatest.algorithms.base import Cohort, RoundFacts, Sums, UpdateUpload
 from fedlatest.errors import ConfigError, DivergedError
 from fedlatest.flower.private_sums import add_noise, privacy_settings
 from fedlatest.ledger import ClientRow
-from fedlatest.ledger.cohort_choice import choose_cohort
 from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, Memory
 from fedlatest.ledger.ledger import Ledger
 from fedlatest.ledger.secure_settings import SecureAggregation
@@ -92,7 +91,7 @@ def model_of(ledger: Ledger, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
 
 
 def select(
-    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, available: Collection[str], *, cohort_size: int
+    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, clients: Collection[str], *, cohort_size: int
 ) -> list[str]:
     """Return the clients that the algorithm selects, first choice first.
 
@@ -100,20 +99,9 @@ def select(
         algorithm: The algorithm of the job.
         ledger: Knows the clients and the round.
         arrays: The server's arrays.
-        available: Clients that can be asked; those that rest after a failure, unless they are needed, and those that
-            the limits of a private job exclude, are left out.
+        clients: Clients that can be asked.
         cohort_size: The largest number of clients to select.
     """
-
-    def among(clients: list[str], size: int) -> list[str]:
-        return _select(algorithm, ledger, arrays, set(clients), cohort_size=size)
-
-    return choose_cohort(ledger, available, size=cohort_size, select=among)
-
-
-def _select(
-    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, clients: Collection[str], *, cohort_size: int
-) -> list[str]:
     rows = ledger.clients()
     ready = np.array([client.id in clients for client in rows], bool)
     size = min(cohort_size, len(rows))
@@ -125,11 +113,6 @@ def _select(
     if len(set(selected)) < len(selected):
         raise ConfigError(f"algorithm {algorithm.name}: select returned a client twice in round {ledger.round}")
     return selected
-
-
-def is_ready(ledger: Ledger, client: ClientRow) -> bool:
-    """Return whether a client that is available can be asked to train in the open round."""
-    return client.backoff_until <= ledger.round and ledger.may_take_part(client)
 
 
 def merge(

@@ -74,13 +74,14 @@ def choose_cohort(ledger: "Ledger", available: Collection[str], *, size: int, se
         ready = [row.id for row in others if row.backoff_until <= round]
         tried = [client for client in suspects if secure is not None and not secure.suspects.is_resting(client, round)]
         drawn = draw.sample(tried, min(math.ceil(len(tried) / 2), math.ceil(size / 2)))
-        return select(ready, size - len(drawn)) + drawn
+        return select(ready, size - len(drawn)) + select(drawn, len(drawn))
     reliable = [row.id for row in others if row.misses == 0 and row.backoff_until <= round]
     chosen = select(reliable, size)
     missing = ledger.least_cohort - len(chosen)
     if missing <= 0:
         return chosen
-    chosen += draw.sample(suspects, min(missing, len(suspects)))
+    drawn = draw.sample(suspects, min(missing, len(suspects)))
+    chosen += select(drawn, len(drawn))
     return chosen + select([row.id for row in others if _has_failed(row)], size - len(chosen))
 
 
