@@ -47,7 +47,7 @@ class Rounds:
     """
 
     def __init__(self, num_clients: int, *, cohort_size: int, min_cohort: int | None = None, seed: int = 0) -> None:
-        settings = {} if min_cohort is None else {"secure": SecureAggregation(min_cohort).as_dict()}
+        settings: Any = {} if min_cohort is None else {"secure": SecureAggregation(min_cohort).as_dict()}
         self.job, self.cohort_size = Job(memory="none", limits=Limits(max_loss_backoff=512), **settings), cohort_size
         self.clients = [f"c{number}" for number in range(num_clients)]
         self.ledger = self.job.ledger
@@ -130,7 +130,7 @@ def test_clients_with_wrong_masks_spoil_a_bounded_number_of_sessions(
 ) -> None:
     """They use wrong masks in every session that they are in; nobody can know which clients did."""
     found = []
-    for seed in range(10):
+    for seed in range(5):
         rounds = Rounds(num_clients, cohort_size=size, min_cohort=least, seed=seed)
         spoilers = random.Random(seed).sample(rounds.clients, num_spoilers)
         found.append(failures(rounds, ROUNDS, spoilers=spoilers))

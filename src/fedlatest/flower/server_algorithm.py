@@ -102,11 +102,11 @@ def select(
         clients: Clients that can be asked.
         cohort_size: The largest number of clients to select.
     """
-    rows = ledger.clients()
-    ready = np.array([client.id in clients for client in rows], bool)
+    rows, can_be_asked = ledger.clients(), set(clients)
     size = min(cohort_size, len(rows))
-    if size < 1 or not ready.any():
+    if size < 1 or not can_be_asked:
         return []
+    ready = np.array([client.id in can_be_asked for client in rows], bool)
     facts = _facts(algorithm, ledger, rows, cohort_size=size)
     positions, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
     selected = [rows[position].id for position in np.asarray(positions)[np.asarray(mask)]]

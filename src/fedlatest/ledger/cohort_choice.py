@@ -12,7 +12,6 @@ what it costs others, whatever it does:
 """
 
 import math
-import random
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -56,6 +55,9 @@ class RestingClients:
         return client in self._failures and round < self._failures[client][1]
 
 
+_NOBODY = RestingClients(0)
+
+
 def choose_cohort(ledger: "Ledger", available: Collection[str], *, size: int, select: Select) -> list[str]:
     """Return the clients to ask in the open round.
 
@@ -66,21 +68,21 @@ def choose_cohort(ledger: "Ledger", available: Collection[str], *, size: int, se
         select: the rule of the algorithm.
     """
     rows = [row for row in ledger.clients() if row.id in available and ledger.may_take_part(row)]
-    secure, round = ledger.secure, ledger.round
-    suspects = [row.id for row in rows if secure is not None and row.id in secure.suspects]
-    others = [row for row in rows if row.id not in suspects]
-    draw = random.Random() if secure is None else secure.draw
+    round, suspected, drawn = ledger.round, _NOBODY if ledger.secure is None else ledger.secure.suspects, []
+    others = [row for row in rows if row.id not in suspected]
+    suspects = [row.id for row in rows if row.id in suspected]
     if not ledger.rounds_without_upload:
+        tried = [client for client in suspects if not suspected.is_resting(client, round)]
+        if ledger.secure is not None:
+            drawn = ledger.secure.draw.sample(tried, min(math.ceil(len(tried) / 2), math.ceil(size / 2)))
         ready = [row.id for row in others if row.backoff_until <= round]
-        tried = [client for client in suspects if secure is not None and not secure.suspects.is_resting(client, round)]
-        drawn = draw.sample(tried, min(math.ceil(len(tried) / 2), math.ceil(size / 2)))
         return select(ready, size - len(drawn)) + select(drawn, len(drawn))
-    reliable = [row.id for row in others if row.misses == 0 and row.backoff_until <= round]
-    chosen = select(reliable, size)
+    chosen = select([row.id for row in others if row.misses == 0 and row.backoff_until <= round], size)
     missing = ledger.least_cohort - len(chosen)
     if missing <= 0:
         return chosen
-    drawn = draw.sample(suspects, min(missing, len(suspects)))
+    if ledger.secure is not None:
+        drawn = ledger.secure.draw.sample(suspects, min(missing, len(suspects)))
     chosen += select(drawn, len(drawn))
     return chosen + select([row.id for row in others if _has_failed(row)], size - len(chosen))
 
@@ -100,13 +102,15 @@ def choose_decryptors(ledger: "Ledger", available: Collection[str], *, number: i
 
     assert ledger.secure is not None
     silent = ledger.secure.silent_decryptors
-    drawn = ledger.secure.draw.sample(sorted(available), len(available))
-    drawn.sort(key=lambda client: client in busy)
     if ledger.rounds_without_upload:
-        reliable = [client for client in drawn if client not in silent]
+        reliable = [client for client in sorted(available) if client not in silent]
     else:
-        reliable = [client for client in drawn if not silent.is_resting(client, ledger.round)]
-    return (reliable if len(reliable) >= MIN_DECRYPTORS else drawn)[:number]
+        reliable = [client for client in sorted(available) if not silent.is_resting(client, ledger.round)]
+    chosen: list[str] = []
+    clients = reliable if len(reliable) >= MIN_DECRYPTORS else sorted(available)
+    for group in ([c for c in clients if c not in busy], [c for c in clients if c in busy]):
+        chosen += ledger.secure.draw.sample(group, min(number - len(chosen), len(group)))
+    return chosen
 
 
 def _has_failed(row: ClientRow) -> bool:

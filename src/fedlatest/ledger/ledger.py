@@ -52,7 +52,6 @@ from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKi
 from fedlatest.ledger.participation import ParticipationLimits
 from fedlatest.ledger.round_sums import RoundSums, add_upload
 from fedlatest.ledger.secure_rounds import SecureRounds
-from fedlatest.ledger.secure_settings import min_cohort_of
 
 Outcome = Literal[
     "accepted", "collected", "unmasked", "left", "declined", "failed", "lost", "restored", "refused", "hello", "joined"
@@ -184,7 +183,7 @@ class Ledger:
     @property
     def least_cohort(self) -> int:
         """The smallest number of uploads with which a round counts."""
-        return 1 if self.config.secure is None else min_cohort_of(self.config.as_dict())
+        return 1 if self.config.secure is None else int(self.config.secure["min_cohort"])
 
     @contextmanager
     def batch(self) -> Iterator[None]:
