@@ -35,10 +35,13 @@ from fedlatest.flower.round_outcome import EventLog
 from fedlatest.flower.server_algorithm import initial_server_arrays, job_config, merge
 from fedlatest.ledger import ClientStore, FolderStorage, Layout, Ledger, LocalUpdate, Reply, handle_instruction
 from fedlatest.ledger.audit import audit
+from fedlatest.ledger.cohort_choice import choose_cohort, choose_decryptors
 from fedlatest.ledger.event_log import read_events
 from fedlatest.ledger.hashing import checksum_of, digest_of
+from fedlatest.ledger.secure_settings import SecureAggregation
 
 NUM_NODES, ROUNDS = 5, 30
+MODEL = {"w": np.zeros(8, np.float32)}
 NUM_UPLOADS, NUM_PARAMETERS = 100, 10_000_000
 
 
@@ -319,7 +322,7 @@ def _must_not_train() -> LocalUpdate:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of the ledger in a deployment")
-    parser.add_argument("--only", choices=["clients", "rounds", "copies", "model", "uploads", "rounding"])
+    parser.add_argument("--only", choices=["clients", "rounds", "copies", "model", "uploads", "rounding", "choice"])
     only = parser.parse_args().only
     logging.getLogger("flwr").setLevel(logging.ERROR)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
@@ -341,6 +344,31 @@ def main() -> None:
         measure_uploads()
     if only in (None, "rounding"):
         measure_rounding()
+    if only in (None, "choice"):
+        for num_clients in (1_000, 10_000, 100_000):
+            measure_choice(num_clients)
+
+
+def measure_choice(num_clients: int) -> None:
+    """Print how long it takes to choose a cohort and its decryptors, without the algorithm's own selection."""
+    algorithm, layout = fedlaavg(weighting="update", empty_round="hold"), Layout.of(MODEL)
+    with Ledger.open(
+        ":memory:",
+        config=job_config(algorithm, secure=SecureAggregation(min_cohort=10)),
+        layout=layout,
+        arrays=lambda: initial_server_arrays(algorithm, layout, MODEL),
+    ) as ledger:
+        with ledger.batch():
+            for number in range(num_clients):
+                ledger.table.add(f"c{number}", 1.0, 0.0)
+        available = {client.id for client in ledger.clients()}
+        times = []
+        for _ in range(10):
+            began = time.perf_counter()
+            choose_cohort(ledger, available, size=10, select=lambda clients, size: clients[:size])
+            choose_decryptors(ledger, available, number=10, busy=())
+            times.append(time.perf_counter() - began)
+    print(f"{num_clients} clients: {1e3 * min(times):.2f} ms to choose the cohort and the decryptors of a session")
 
 
 def measure_uploads() -> None:

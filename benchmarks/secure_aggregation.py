@@ -106,7 +106,7 @@ def _collect_plain(total: npt.NDArray[np.int64], numbers: npt.NDArray[np.int32])
 
 
 def _unmask(collector: Collector, size: int) -> npt.NDArray[np.int64]:
-    return collector.unmask(limits=[(size, 2**63)])
+    return collector.unmask(limit=2**63)
 
 
 def _mask(numbers: npt.NDArray[np.int32], view: SessionView, name: str, keys: KeyPair) -> MaskedUpload:

@@ -147,6 +147,19 @@ def test_a_secure_job_finishes_despite_kills(tmp_path: Path) -> None:
     assert found.accuracy > 0.6, "after eight rounds without faults it is about 0.85"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("mark")
+def test_rounds_of_a_secure_job_count_after_all_nodes_were_paused(tmp_path: Path) -> None:
+    """All nodes are paused (SIGSTOP) for two deadlines and more, as in an outage of the network."""
+    pauses = tuple(Fault(round=1, after=0.0, target=f"node{k}", down=24.0, kind="pause") for k in range(3))
+    settings = {"secure": True, "cohort-size": 3, "min-cohort": 3}
+    found = deploy(tmp_path, rounds=9, nodes=3, tls=False, deadline=8.0, plan=pauses, settings=settings, seed=0)
+    check(found, rounds=9, faults=3, at_least=3, nodes=3)
+    counted = [bool(event["applied"]) for event in found.events if event["event"] == "merged"]
+    assert not all(counted[:4])
+    assert sum(counted[4:]) >= 2
+
+
 @pytest.mark.chaos
 @pytest.mark.usefixtures("mark")
 @pytest.mark.parametrize("seed", [2, 3])

@@ -11,8 +11,9 @@ from flwr.app import ConfigRecord, Message
 from fedlatest.algorithms import fedavg, fedlaavg_fresh
 from fedlatest.errors import ConfigError
 from fedlatest.flower import ClientResult, ClientTask, FedLaAvg, SecureAggregation, client_app
+from fedlatest.flower.local_grid import ReplyHook
 from fedlatest.flower.message_records import PROTOCOL, read_reply
-from fedlatest.ledger.secure_settings import NUM_EXTRA
+from fedlatest.ledger import Limits
 from tests.flower.small_job import INITIAL, SmallJob, Weights, lose, towards
 
 SECURE = SecureAggregation(min_cohort=2, num_decryptors=4)
@@ -47,14 +48,38 @@ def test_equals_the_job_without_masks(algorithm: Any, tmp_path: Path) -> None:
     assert secure.audit().holds
 
 
-def test_the_server_learns_no_weight_and_no_metrics(tmp_path: Path) -> None:
+def test_the_server_learns_no_metrics(tmp_path: Path) -> None:
     job = secure_job(tmp_path)
     outcome = job.run_round()
     assert outcome.metrics == {}
-    assert {client.weight for client in job.ledger.clients()} == {0.0}
+    assert {client.weight for client in job.ledger.clients() if client.has_contributed} == {2.0}
     assert job.ledger.sums().total_weight == 8.0
     allowed = secure_job(tmp_path / "allowed", secure=SecureAggregation(2, 4, share_metrics=True))
     assert allowed.run_round().metrics == {"train_loss": 1.0}
+
+
+def test_no_client_can_make_the_total_weight_negative(tmp_path: Path) -> None:
+    """The weight is outside of the mask: one that is not in range is refused, so that each step goes the right way."""
+    job = secure_job(tmp_path, limits=Limits(max_weight=4))
+
+    def claim(weight: str) -> ReplyHook:
+        def change(node: int, message: Message) -> Message:
+            record = message.content[PROTOCOL]
+            assert isinstance(record, ConfigRecord)
+            record["header"] = str(record["header"]).replace('"weight": 2.0', f'"weight": {weight}')
+            return message
+
+        return change
+
+    for weight in ("-1000.0", "0.0", "5.0"):
+        job.change_next_upload(claim(weight), of="a")
+        before = job.loop.model["w"].copy()
+        while "a" not in job.run_round().asked:
+            pass
+        assert "weight" in job.events("refused")[-1]["why"]
+        assert job.ledger.sums().total_weight in (6.0, 8.0)
+        assert (job.loop.model["w"] > before).all(), "all clients train towards a larger model"
+    assert job.audit().holds
 
 
 def test_a_client_that_drops_out_is_left_out_of_the_sum(tmp_path: Path) -> None:
@@ -199,7 +224,7 @@ def test_a_late_upload_does_not_count(tmp_path: Path) -> None:
     while not held:
         job.run_round()
     job.grid.on_reply = lambda node, message: message
-    reply = read_reply(held[0], size=INITIAL["w"].size + NUM_EXTRA, dtype=np.dtype("<u8"))
+    reply = read_reply(held[0], size=INITIAL["w"].size, dtype=np.dtype("<u8"))
     verdict = job.ledger.handle_reply(reply)
     assert (verdict.outcome, verdict.why) == ("refused", "the session of the upload has ended")
     assert job.audit().holds

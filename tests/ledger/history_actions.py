@@ -12,12 +12,14 @@ import pytest
 from fedlatest.errors import LedgerError
 from fedlatest.ledger import ClientRow, handle_instruction
 from fedlatest.ledger.backup import restore
+from fedlatest.ledger.cohort_choice import choose_cohort
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import RoundTasks, Task
 from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
 from tests.ledger.history_state import LAYOUT, SIZE, Backup, HistoryState, faulty_connection
 
+ROUNDS_UNTIL_PROGRESS = 6  # in a deployment, two more: until messages that are still unanswered expire
 ROUNDS_TO_RECOVER = 8  # a client that has reported several losses is ignored for two rounds
 Action = tuple[str, int, int]  # name and two numbers that select what it applies to
 
@@ -72,6 +74,12 @@ class History(HistoryState):
         asked = [Task(self.ledger.round, client, self.ledger.uptime) for client in missed]
         tasks = RoundTasks(self.ledger.uptime, len(clients), 60.0, (), asked)
         self._run_server(lambda: self.ledger.close_round(arrays, available=available, missed=missed, tasks=tasks))
+
+    def do_outage(self, _: int, how: int) -> None:
+        """Close one to four rounds in which all clients were asked and none was heard of."""
+        for _ in range(1 + how % 4):
+            self.do_close_round(-1, how // 4)
+        self.statistics["outage"] += 1
 
     def do_whole_round(self, which: int, how: int) -> None:
         """Run a round without faults for some clients; copies of its messages may stay in transit."""
@@ -182,6 +190,15 @@ class History(HistoryState):
         self._replace_disk(which, {})
         self.statistics["disk lost"] += 1
 
+    def do_lose_all_disks(self, _: int, how: int) -> None:
+        """Empty the disks of all clients in several rounds; they report the losses again and again."""
+        for _ in range(2 + how % 4 * 2):
+            for client in range(len(self.devices)):
+                self.do_lose_disk(client)
+                if how & 4:
+                    self.do_exchange_hello(client, 0)
+            self.do_whole_round(63, 1)
+
     def do_restore_disk(self, which: int, how: int) -> None:
         """Restore a client's disk from a copy."""
         copies = self.devices[self._client(which)].copies
@@ -250,6 +267,9 @@ class History(HistoryState):
             self.check()
         without_base = self.clients_without_base()
         num_reports = self.num_reports
+        self.check_progress()
+        if self.limits.max_loss_backoff > ROUNDS_TO_RECOVER:
+            return  # a client that has reported several losses may be ignored as long as others take part
         for _ in range(ROUNDS_TO_RECOVER):
             self._faultless_round()
             self.check()
@@ -262,6 +282,54 @@ class History(HistoryState):
         assert set(self.in_sum) == staying, "a client's update is not in the sum"
         newest = sum((self._newest_update(client) for client in staying), np.zeros(SIZE, np.int64))
         assert self.ledger.total.tolist() == newest.tolist()
+
+    def check_progress(self) -> None:
+        """Check that an upload counts within `ROUNDS_UNTIL_PROGRESS` rounds, if any client may take part."""
+        if not self._may_progress():
+            self.statistics["progress: too few clients"] += 1
+            return
+        counted = self.statistics["upload counted"]
+        for number in range(1, ROUNDS_UNTIL_PROGRESS + 1):
+            self.time += 1.0
+            for client in range(len(self.devices)):
+                if self.ledger.table.get(self._client(client)) is None:
+                    self.do_exchange_hello(client, 0)
+            self._chosen_round([client.id for client in self._honest_clients()])
+            self.check()
+            if self.statistics["upload counted"] > counted:
+                self.statistics[f"progress in round {number}"] += 1
+                return
+        raise AssertionError("no round counts although there are no faults any more")
+
+    def _may_progress(self) -> bool:
+        """Return whether some client stays, and may take part in a private job in the next rounds."""
+        staying = [client for client in self.devices if not self._is_leaving(client)]
+        if self.participation is None:
+            return bool(staying)
+        if self.ledger_restores:  # a client's own count may be ahead of the ledger's
+            return False
+        for client in staying:
+            state, (_, most) = self._store(client).load(self.job), self.participation
+            count = max(state.participations if state else 0, len(self.participations[client]))
+            if count < most and not self.devices[client].lost_data:
+                return True
+        return False
+
+    def _chosen_round(self, available: list[str]) -> None:
+        """Run a round with the clients that a server chooses; it asks one less than there are."""
+        cohort = choose_cohort(self.ledger, available, size=max(1, len(available) - 1), select=self._oldest_first)
+        self.instructions = [encode(instruction) for instruction in self.ledger.issue(cohort).values()]
+        while self.instructions:
+            self._deliver_instruction(0, keep_copy=False)
+            self._deliver_reply(self.replies.pop())
+        self._close_round_without([client for client in cohort if client not in self.accepted])
+
+    def _close_round_without(self, missed: list[str]) -> None:
+        self.do_close_round(sum(1 << bit for bit, row in enumerate(self._honest_clients()) if row.id in missed), 0)
+
+    def _oldest_first(self, clients: list[str], size: int) -> list[str]:
+        rows = [row for row in self.ledger.clients() if row.id in clients]
+        return [row.id for row in sorted(rows, key=lambda row: (row.last_round, row.number))][: max(size, 0)]
 
     def _check_recovery_of_private_job(self) -> None:
         """Check that each client whose limits are not reached is in the sum, unless the ledger was restored."""

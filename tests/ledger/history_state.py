@@ -101,7 +101,7 @@ class HistoryState:
         ledger_class: type[Ledger] = Ledger,
         client_handler: Callable[..., Reply] = handle_instruction,
     ) -> None:
-        optional: Any = {"secure": None if secure is None else secure.as_dict()}
+        optional: Any = {} if secure is None else {"secure": secure.as_dict(), "weighs": True}
         if participation is not None:
             limits = {"rounds": 10_000, "min_separation": participation[0], "max_participations": participation[1]}
             optional |= {"privacy": limits, "clip_norm": 2.0**40}

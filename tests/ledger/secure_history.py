@@ -16,11 +16,12 @@ import pytest
 
 from fedlatest.errors import LedgerError, ProtocolError
 from fedlatest.ledger import Instruction, Verdict
+from fedlatest.ledger.cohort_choice import choose_cohort, choose_decryptors
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.messages import Epoch, Reply, decode_instruction, decode_reply, encode
 from fedlatest.ledger.secure_rounds import SecureRounds, SessionEnd
-from fedlatest.ledger.secure_settings import MIN_DECRYPTORS, SecureAggregation, weight_units
+from fedlatest.ledger.secure_settings import MIN_DECRYPTORS, SecureAggregation
 from fedlatest.secure import KeyPair, UnmaskRequest
 from tests.ledger.faults import CrashError
 from tests.ledger.history_actions import ROUNDS_TO_RECOVER, History, _position
@@ -71,6 +72,7 @@ class SecureHistory(History):
         self.answers: dict[Any, set[bytes]] = {}  # statements of the requests that a decryptor has answered
         self.outdated: set[SecureInstruction] = set()  # sent before a restore of the ledger
         self.num_asked = 0  # in the open session
+        self.goodbyes: set[str] = set()  # clients whose last upload was a goodbye
         self._session: Any = None
         super().__init__(memory=memory, num_clients=num_clients, secure=settings, **options)
 
@@ -91,16 +93,13 @@ class SecureHistory(History):
         tickets = {client.id: client.applied for client in self.ledger.clients() if client.applied is not None}
         expected_tickets = {client: recorded.ticket for client, recorded in self.in_sum.items()}
         assert tickets == expected_tickets, "other tickets are in the sum than those that counted"
-        [(round, epoch, weight)] = self.connection.execute("SELECT round, epoch, weight FROM state").fetchall()
+        [(round, epoch)] = self.connection.execute("SELECT round, epoch FROM state").fetchall()
         assert (round, epoch) == (self.ledger.round, self.ledger.epoch.number)
         assert self.ledger.arrays()["x"].tolist() == [round] * SIZE, "the model is of another round than the ledger"
         if keeps_sum:
-            expected_weight = sum(weight_units(recorded.weight) for recorded in self.in_sum.values())
-            assert weight == expected_weight, "the total weight is wrong"
             for client, recorded in self.in_sum.items():
                 assert self._stores(client, recorded) or recorded.incarnation != self._incarnation(client)
-        for row in self.ledger.clients():
-            assert row.weight == 0, "the server knows the weight of a client"
+        self._check_weights()
         self._forget_ended_session()
         if self.secure.session is not None:
             assert set(self.secure.session.replies) == set(self.collected)
@@ -122,10 +121,10 @@ class SecureHistory(History):
         )
         self._open_session(cohort, decryptors)
 
-    def _open_session(self, cohort: list[str], decryptors: list[str]) -> None:
+    def _open_session(self, cohort: list[str], decryptors: list[str], *, leaving: list[str] | None = None) -> None:
         def open_session() -> dict[str, Instruction]:
             try:
-                return self.secure.open(cohort, decryptors=decryptors)
+                return self.secure.open(cohort, decryptors=decryptors, leaving=leaving or [])
             except ProtocolError:
                 assert self.secure.session is None
                 self.statistics["session: not opened"] += 1
@@ -214,8 +213,29 @@ class SecureHistory(History):
         if how & 2:
             self.do_close_round(0, 0)
 
-    def _run_session(self, cohort: list[str], decryptors: list[str], *, keep: bool = False, drops: int = 0) -> None:
-        self._open_session(cohort, decryptors)
+    def do_whole_round(self, *_: int) -> None:
+        """Run a session with all clients, and close the round."""
+        self.do_whole_session(63, 2)
+
+    def do_spoiled_session(self, which: int, how: int) -> None:
+        """Run a session in which a client uses other masks than it shares, and close the round."""
+        clients = [client.id for client in self._honest_clients()]
+        self.sent, self.received = [], []
+        self._run_session(clients, clients, spoiler=self._client(which))
+        if how & 1:
+            self.do_close_round(0, 0)
+
+    def _run_session(
+        self,
+        cohort: list[str],
+        decryptors: list[str],
+        *,
+        leaving: list[str] | None = None,
+        keep: bool = False,
+        drops: int = 0,
+        spoiler: str = "",
+    ) -> None:
+        self._open_session(cohort, decryptors, leaving=leaving)
         for step, drop in ((self.do_request_shares, drops & 4), (self.do_end_session, drops & 8)):
             sent, self.sent = self.sent[1 if drop else 0 :], []
             received: list[SecureReply] = []
@@ -223,6 +243,7 @@ class SecureHistory(History):
                 self.sent, self.received = [instruction], []
                 self._deliver_instruction(0, keep_copy=False)
                 received += self.received
+            received = [_with_wrong_masks(reply) if _is_upload_of(spoiler, reply) else reply for reply in received]
             for reply in received:
                 self._deliver(reply)
             step()
@@ -300,10 +321,8 @@ class SecureHistory(History):
             return
         index = changeable[_position(which, changeable)]
         sent = self.received[index]
-        if sent.upload is not None and how % 4 == 0:  # the client used other masks than it shared
-            upload = sent.upload + np.uint64(2**62)
-            header = encode(replace(decode_reply(sent.header), checksum=checksum_of(upload.view("<i4"))))
-            self.received[index] = sent._replace(upload=upload, header=header)
+        if sent.upload is not None and how % 4 == 0:
+            self.received[index] = _with_wrong_masks(sent)
             self.statistics["changed: masks"] += 1
         elif how % 4 == 1:  # replayed from another session, or of another client
             payload = self.old_payloads[how // 4 * 7919 % len(self.old_payloads)]
@@ -357,7 +376,6 @@ class SecureHistory(History):
                 device.restores += 1
         if reply is None:
             return
-        assert reply.weight == 0, "a client sent its weight"
         assert not reply.metrics, "a client sent its metrics"
         recorded, base = None, np.zeros(SIZE, np.int32)
         if reply.kind in ("upload", "goodbye"):
@@ -366,6 +384,7 @@ class SecureHistory(History):
             assert reply.ticket is not None
             update, weight = self.updates[reply.update_digest], self.weight_of[reply.update_digest]
             recorded = RecordedUpdate(reply.ticket, update, weight, self._incarnation(instruction.client))
+            (self.goodbyes.add if reply.kind == "goodbye" else self.goodbyes.discard)(reply.client)
             if reply.base is not None:
                 base = self.updates[instruction.applied_digest]
         if reply.kind == "unmasked":
@@ -410,7 +429,7 @@ class SecureHistory(History):
         if verdict is None:
             return
         assert delta.tolist() == self.ledger.sums().delta.tolist(), "a single reply changed the sum"
-        if verdict.outcome == "refused":
+        if verdict.outcome == "refused" and "it is ignored until" not in verdict.why:
             assert changes == self.connection.total_changes, "a refused reply changed the file"
         self.statistics[f"{sent.kind}: {verdict.outcome}"] += 1
         if sent.kind != "unmask":
@@ -480,6 +499,9 @@ class SecureHistory(History):
         self.check()
         without_base = self.clients_without_base()
         num_reports = self.num_reports
+        self.check_progress()
+        if self.limits.max_loss_backoff > ROUNDS_TO_RECOVER:
+            return
         unmasked = self.statistics["session: unmasked"]
         for _ in range(ROUNDS_TO_RECOVER):
             self._faultless_round()
@@ -497,6 +519,22 @@ class SecureHistory(History):
         if self.config.memory == "client":
             newest = sum((self._newest_update(client) for client in staying), np.zeros(SIZE, np.int64))
             assert self.ledger.total.tolist() == newest.tolist()
+
+    def _may_progress(self) -> bool:
+        """Return whether enough clients stay, and can be decryptors."""
+        staying = [client for client in self.devices if not self._is_leaving(client)]
+        return len(staying) >= max(self.min_cohort, MIN_DECRYPTORS)
+
+    def _chosen_round(self, available: list[str]) -> None:
+        """Run a round with the clients and decryptors that a server chooses."""
+        leaving = [client for client in available if client in self.goodbyes]
+        staying = [client for client in available if client not in leaving]
+        size = max(self.min_cohort, len(staying) - 1)
+        cohort = choose_cohort(self.ledger, staying, size=size, select=self._oldest_first)
+        decryptors = choose_decryptors(self.ledger, available, number=NUM_DECRYPTORS, busy=[])
+        self.sent, self.received = [], []
+        self._run_session(cohort, decryptors, leaving=leaving)
+        self._close_round_without([client for client in cohort if client not in self.accepted])
 
     def _has_recovered(self) -> bool:
         staying = {client for client in self.devices if not self._is_leaving(client)}
@@ -518,6 +556,17 @@ def _finish(secure: SecureRounds) -> None:
     secure.requests()
     secure.end()
     secure._ledger.close_round({})
+
+
+def _with_wrong_masks(sent: SecureReply) -> SecureReply:
+    """Return an upload whose client used other masks than it shared."""
+    upload = sent.upload + np.uint64(2**62)
+    header = encode(replace(decode_reply(sent.header), checksum=checksum_of(upload.view("<i4"))))
+    return sent._replace(upload=upload, header=header)
+
+
+def _is_upload_of(client: str, sent: SecureReply) -> bool:
+    return sent.upload is not None and decode_reply(sent.header).client == client
 
 
 def _damage(payload: bytes, how: int) -> bytes:

@@ -101,7 +101,7 @@ def test_ledger_of_another_schema_is_named(tmp_path: Path) -> None:
     job = Job(database=Database.open(tmp_path / "ledger.sqlite"))
     with job.database.write():
         job.database.execute("UPDATE job SET schema = 1")
-    with pytest.raises(LedgerError, match="the ledger has schema 1, this version of fedlatest reads schema 2"):
+    with pytest.raises(LedgerError, match="the ledger has schema 1, this version of fedlatest reads schema 3"):
         audit(tmp_path / "ledger.sqlite")
 
 

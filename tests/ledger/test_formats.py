@@ -114,7 +114,7 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
     }
     assert columns == {
         "job": ["id", "schema", "config", "layout", "created", "noise_plan"],
-        "state": ["round", "boot", "epoch", "token", "uptime", "session", "weight", "releases"],
+        "state": ["round", "boot", "epoch", "token", "uptime", "session", "releases"],
         "clients": [
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),

@@ -26,6 +26,8 @@ NORMAL = {
     "whole_round": 5,
 }
 FAULTS = {
+    "outage": {"outage": 5},
+    "losses": {"lose_all_disks": 3, "outage": 1},
     "network": {"lose_instruction": 3, "lose_reply": 4},
     "epochs": {"resync": 4, "expire": 2},
     "leaving": {"leave": 6, "expire": 3},
@@ -54,7 +56,7 @@ jobs = st.fixed_dictionaries(
     {
         "memory": st.sampled_from(["client", "server"]),
         "num_clients": st.integers(2, 4),
-        "max_loss_backoff": st.sampled_from([0, 2]),
+        "max_loss_backoff": st.sampled_from([0, 2, 512]),
     }
 )
 without_deadline = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -115,7 +117,7 @@ def test_every_difference_counts_exactly_once_in_uniform_histories() -> None:
         job = {
             "memory": draw.choice(["client", "client", "server"]),
             "num_clients": draw.randint(2, 4),
-            "max_loss_backoff": draw.choice([0, 2]),
+            "max_loss_backoff": draw.choice([0, 2, 512]),
         }
         try:
             run_history(History(**job), actions)

@@ -177,6 +177,17 @@ def test_client_that_reports_losses_again_and_again_is_ignored_for_longer_and_lo
     assert epochs == [0, 1, 4, 13, 46]
 
 
+def test_client_that_reported_many_losses_is_believed_if_no_other_takes_part() -> None:
+    """It would be ignored for 512 rounds. After three rounds in which nothing counted, its report starts an epoch."""
+    job = Job("a")
+    job.round({"a": [1, 2]})
+    with job.ledger.batch():
+        for _ in range(9):
+            job.ledger.table.add_loss("a", job.ledger.round, max_backoff=512)
+    job.storages["a"].files.clear()
+    assert [job.round({"a": [1, 2]}) for _ in range(5)] == [*[["refused"]] * 3, ["lost"], ["accepted"]]
+
+
 def test_losses_without_a_backoff() -> None:
     job = Job("a", limits=Limits(max_loss_backoff=0))
     for _ in range(5):

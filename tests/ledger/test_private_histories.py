@@ -24,7 +24,7 @@ jobs = st.fixed_dictionaries(
     {
         "memory": st.sampled_from(["none", "client", "server"]),
         "num_clients": st.integers(2, 3),
-        "max_loss_backoff": st.sampled_from([0, 2]),
+        "max_loss_backoff": st.sampled_from([0, 2, 512]),
         "participation": st.tuples(st.integers(1, 4), st.integers(1, 4)),
         "client_handler": st.sampled_from([handle_instruction, _handle_without_counting]),
     }
@@ -65,7 +65,7 @@ def _uniform_histories(seeds: range) -> Counter[str]:
         job: dict[str, Any] = {
             "memory": draw.choice(["none", "client", "server"]),
             "num_clients": draw.randint(2, 3),
-            "max_loss_backoff": draw.choice([0, 2]),
+            "max_loss_backoff": draw.choice([0, 2, 512]),
             "participation": (draw.randint(1, 4), draw.randint(1, 4)),
             "client_handler": draw.choice([handle_instruction, _handle_without_counting]),
         }

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -29,7 +29,11 @@ NORMAL = {
     "whole_session": 5,
 }
 FAULTS = {
+    "outage": {"outage": 5},
+    "losses": {"lose_all_disks": 3, "outage": 1},
     "network": {"lose_instruction": 4, "lose_reply": 4},
+    "masks": {"spoiled_session": 5},
+    "keys": {"lose_keys": 6},
     "lies": {"change_reply": 8, "change_request": 4},
     "epochs": {"resync": 4, "expire": 2},
     "leaving": {"leave": 6, "expire": 3},
@@ -46,6 +50,12 @@ def _accept_all_but_one(self: Ledger, upload: Any, replies: Mapping[str, Reply])
     self._accepted.update(list(replies.items())[1:])
 
 
+def _note_keys_in_hellos_only(
+    self: SecureRounds, reply: Reply, note: Callable[[SecureRounds, Reply], bool] = SecureRounds.note_facts
+) -> bool:
+    return reply.kind in ("hello", "ahead") and note(self, reply)
+
+
 def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
     """Return a new job with three to six clients, and random actions with one to three kinds of faults."""
     draw = random.Random(seed)
@@ -54,7 +64,7 @@ def random_history(seed: int) -> tuple[SecureHistory, list[Action]]:
         memory=draw.choice(["client", "client", "none"]),
         num_clients=num_clients,
         min_cohort=draw.randint(2, min(4, num_clients)),
-        max_loss_backoff=draw.choice([0, 2]),
+        max_loss_backoff=draw.choice([0, 2, 512]),
     )
     names = _names(draw.sample(sorted(FAULTS), draw.randint(1, 3)))
     joining = [("exchange_hello", client, 0) for client in range(num_clients)]
@@ -94,11 +104,12 @@ def test_sessions_count_completely_or_not_at_all() -> None:
     ("owner", "name", "broken", "violation"),
     [
         (AnsweredSessions, "add", lambda self, request: self, "two different requests of a session"),
-        (SecureRounds, "write_weight", lambda self: None, "the total weight is wrong"),
         (SecureSession, "is_complete", property(lambda self: self.requested), "0, 0"),
         (Ledger, "accept_sum", _accept_all_but_one, "other tickets are in the sum"),
+        (Ledger, "rounds_without_upload", property(lambda self: 0), "no round counts"),
+        (SecureRounds, "note_facts", _note_keys_in_hellos_only, "no round counts"),
     ],
-    ids=["answers-twice", "forgets-weights", "counts-without-shares", "counts-partly"],
+    ids=["answers-twice", "counts-without-shares", "counts-partly", "waits-for-everybody", "ignores-new-keys"],
 )
 def test_a_broken_protocol_is_found(
     owner: type, name: str, broken: Any, violation: str, monkeypatch: pytest.MonkeyPatch

@@ -90,7 +90,7 @@ class Cohort:
                 self.collector.add_answer(name, self.answer(name, request))
         if not self.collector.is_complete:
             raise ProtocolError("too few answers")
-        return self.collector.unmask(limits=[(3, 2**31)])
+        return self.collector.unmask(limit=2**31)
 
     def total(self, names: Collection[str]) -> Any:
         """Return the sum of the updates of some clients, without masks."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from fedlatest.algorithms import fedlaavg
 from fedlatest.errors import ProtocolError
 from fedlatest.flower import ClientResult, ClientTask, SecureAggregation, client_app, to_record
 from fedlatest.flower.message_records import PROTOCOL, VECTOR, metrics_of
@@ -42,10 +43,11 @@ Numbers = npt.NDArray[np.int64]
 class Observed:
     """A job, and everything that its server receives, stores and logs."""
 
-    def __init__(self, folder: Path, *, secure: bool) -> None:
+    def __init__(self, folder: Path, *, secure: bool, **options: Any) -> None:
         self.messages: list[Message] = []
         self.updates: list[npt.NDArray[np.int32]] = []  # all updates that the clients computed
-        self.job = SmallJob(folder, clients="", cohort_size=4, secure=SecureAggregation(3, 4) if secure else None)
+        settings = SecureAggregation(3, 4) if secure else None
+        self.job = SmallJob(folder, clients="", cohort_size=4, secure=settings, **options)
         self.job.ledger.close()
         for number, name in enumerate("abcdef"):
             self.job.add(name, client_app(lambda *args, number=number: self._train(number, *args)))
@@ -143,11 +145,14 @@ def test_guesses_with_the_digest(plain: Observed, secure: Observed) -> None:
         assert len(guesses) >= 12
 
 
-def test_weights_and_metrics(plain: Observed, secure: Observed) -> None:
-    assert {header["weight"] for header in plain.headers()} >= {1000.0, 1001.0}
-    assert any(header["metrics"] for header in plain.headers())
-    assert {header["weight"] for header in secure.headers()} == {0.0}
-    assert not any(header["metrics"] for header in secure.headers())
+def test_weights_and_metrics(plain: Observed, secure: Observed, tmp_path: Path) -> None:
+    """Weights are public, unless the job does not use them."""
+    unweighted = Observed(tmp_path, secure=True, algorithm=fedlaavg(weighting="none", empty_round="hold"))
+    for observed, weights in ((plain, {1000.0, 1001.0}), (secure, {1000.0, 1001.0}), (unweighted, {1.0})):
+        assert {header["weight"] for header in observed.headers()} - {0.0} >= weights
+        assert any(header["metrics"] for header in observed.headers()) == (observed is plain)
+    assert {header["weight"] for header in unweighted.headers()} == {0.0, 1.0}
+    assert {client.weight for client in unweighted.job.ledger.clients() if client.has_contributed} == {1.0}
 
 
 def test_texts_of_errors(plain: Observed, secure: Observed) -> None:
@@ -494,7 +499,7 @@ def test_an_update_in_two_sessions(is_checked: bool) -> None:
     for request in job.ledger.secure.requests().values():
         job.ledger.handle_shares(job.reply(request))
     assert job.ledger.secure.session is not None
-    assert (job.ledger.secure.session.unmask(max_weight=2.0**30).upload - total).tolist() == [9, 9]  # the update of d
+    assert (job.ledger.secure.session.unmask() - total).tolist() == [9, 9]  # the update of d
 
 
 @pytest.mark.parametrize("is_checked", [True, False])

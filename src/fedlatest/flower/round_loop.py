@@ -13,7 +13,8 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,12 +37,15 @@ from fedlatest.flower.message_records import (
 from fedlatest.flower.outstanding_messages import KEY_PREFIX, OutstandingMessage, OutstandingMessages
 from fedlatest.flower.round_outcome import EventLog, RoundOutcome, mean_metrics
 from fedlatest.flower.secure_cohort import LAST_ASK, SecureCohort
-from fedlatest.flower.server_algorithm import is_ready, merge, model_of, select
+from fedlatest.flower.server_algorithm import merge, model_of, select
 from fedlatest.flower.task_recorder import TaskRecorder
 from fedlatest.ledger import Instruction, Ledger, Reply, Verdict
+from fedlatest.ledger.cohort_choice import choose_cohort
+from fedlatest.ledger.durations import OUTCOMES
+from fedlatest.ledger.fixed_point import UPLOAD_DTYPE
 from fedlatest.ledger.messages import LEAVING
 from fedlatest.ledger.participation import shares_metrics
-from fedlatest.ledger.secure_settings import MASKED_DTYPE, NUM_EXTRA
+from fedlatest.ledger.secure_settings import MASKED_DTYPE
 
 log = logging.getLogger("flwr")
 MISSES_TO_WAIT = 2  # rounds are not kept open for a client that has not replied so many times in a row
@@ -111,6 +115,7 @@ class RoundLoop:
         self.outcome = RoundOutcome()  # of the open round
         self.tasks = TaskRecorder(cohort_size=cohort_size, deadline=timeouts.deadline)
         self._cannot_rebase: set[str] = set()
+        self._silences: Counter[str] = Counter()  # rounds that a client has missed since its last reply of any kind
         self.leaving: set[str] = set()
         self._secure_cohort = SecureCohort(self)
 
@@ -228,8 +233,7 @@ class RoundLoop:
 
     def waits_for(self, message: OutstandingMessage) -> bool:
         """Whether the round is kept open for the reply to a message."""
-        client = self.ledger.table.get(message.client)
-        return client is None or client.misses < MISSES_TO_WAIT
+        return self._silences[message.client] < MISSES_TO_WAIT
 
     def available_clients(self) -> set[str]:
         """Return the clients of the job whose nodes are online."""
@@ -244,9 +248,9 @@ class RoundLoop:
         available = self.available_clients() - self.messages.busy() - outcome.not_to_ask
         training = [message for message in self.messages.awaited(self.ledger.round) if message.kind == "train"]
         room = self.cohort_size - len(training) - len(outcome.accepted)
-        cohort = select(self.algorithm, self.ledger, self.arrays, available, cohort_size=room) if room > 0 else []
+        cohort, selections = self.choose_cohort(available, room) if room > 0 else ([], [])
         if cohort:
-            self.record_selection(available, room)
+            self.record_selections(selections)
             self._send_instructions("train", cohort, model)
             outcome.asked += cohort
             names = [self.display_name(client) for client in cohort]
@@ -256,11 +260,22 @@ class RoundLoop:
             self._send_instructions("rebase", rebasing, None)
             outcome.rebase_asked += rebasing
 
-    def record_selection(self, available: Iterable[str], room: int) -> None:
-        """Record among which of the available clients the algorithm selects up to `room`."""
-        rows = map(self.ledger.table.get, available)
-        ready = [row.id for row in rows if row is not None and is_ready(self.ledger, row)]
-        self.tasks.select(ready, room=room, now=self.ledger.uptime)
+    def choose_cohort(self, available: Collection[str], size: int) -> tuple[list[str], list[tuple[list[str], int]]]:
+        """Return the clients to ask, and among which clients the algorithm selected how many of them at most."""
+        selections = []
+
+        def among(clients: list[str], room: int) -> list[str]:
+            selected = select(self.algorithm, self.ledger, self.arrays, clients, cohort_size=room)
+            if selected:
+                selections.append((clients, room))
+            return selected
+
+        return choose_cohort(self.ledger, available, size=size, select=among), selections
+
+    def record_selections(self, selections: Iterable[tuple[list[str], int]]) -> None:
+        """Record the selections of a cohort that is asked."""
+        for clients, room in selections:
+            self.tasks.select(clients, room=room, now=self.ledger.uptime)
 
     def _clients_to_rebase(self, clients: set[str]) -> list[str]:
         """Return clients that can upload without training: those of an earlier epoch, and those that want to leave."""
@@ -323,12 +338,14 @@ class RoundLoop:
         if message.kind == "evaluate":  # of an evaluation that has ended
             return
         verdict = self._judge(message, reply)
+        if not reply.has_error():
+            del self._silences[message.client]
         if message.kind == "rebase":
             self._count_rebase(message.client, verdict)
         elif message.kind == "train":
             self._count_training(message, verdict)
-        elif message.kind == "unmask" and verdict.outcome != "unmasked":
-            self._secure_cohort.count_failure(message.client)
+        elif message.kind == "unmask":
+            self._secure_cohort.count_answer(message.client, answered=verdict.outcome in ("unmasked", "hello"))
         if verdict.outcome not in ("accepted", "collected", "unmasked", "hello", "declined"):
             client = self.messages.clients.get(message.node, message.client)
             name = self.display_name(client) or f"node {message.node}"
@@ -364,15 +381,17 @@ class RoundLoop:
         if message.kind == "train" and self.shares_metrics:
             self.tasks.report(message.client, decoded.training_seconds)
         verdict = self.ledger.handle_reply(decoded)
+        if decoded.kind == "goodbye":
+            self.leaving.add(message.client)  # ask it for nothing else until it has left
+        elif decoded.kind == "upload":
+            self.leaving.discard(message.client)
         if verdict.outcome == "accepted" and decoded.trained and self.shares_metrics:
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
         return verdict
 
     def _decode(self, reply: Message) -> Reply:
-        size = self.ledger.layout.size
-        if self.ledger.secure is None:
-            return read_reply(reply, size=size)
-        return read_reply(reply, size=size + NUM_EXTRA, dtype=MASKED_DTYPE)
+        dtype = UPLOAD_DTYPE if self.ledger.secure is None else MASKED_DTYPE
+        return read_reply(reply, size=self.ledger.layout.size, dtype=dtype)
 
     def _forget_stranger(self, node: int) -> None:
         """Send no hello to a node for one deadline and a new one then, unless it is a client of the job."""
@@ -388,13 +407,15 @@ class RoundLoop:
             "collected": outcome.collected,
             "left": outcome.left,
             "declined": outcome.declined,
+            "hello": outcome.reported,
             "refused": outcome.refused,
         }
-        lists.get(verdict.outcome, outcome.failed).append(message.client)
+        if verdict.outcome != "collected" or message.client not in self.leaving:  # a goodbye counts as "left", or not
+            lists.get(verdict.outcome, outcome.failed).append(message.client)
         is_late = verdict.outcome == "accepted" and message.round < self.ledger.round
         if is_late:
             outcome.late.append(message.client)
-        found = "late" if is_late else verdict.outcome if verdict.outcome in lists else "failed"
+        found = "late" if is_late else verdict.outcome if verdict.outcome in OUTCOMES else "failed"
         self.tasks.answer(message.client, found, round=message.round, now=self.ledger.uptime)
 
     def _count_rebase(self, client: str, verdict: Verdict) -> None:
@@ -421,6 +442,7 @@ class RoundLoop:
                 tasks=self.tasks.of_round(round, outcome.accepted),
             )  # fmt: skip
         self.tasks.clear()
+        self._silences.update(outcome.missed)
         for client in forgotten:
             self.messages.forget(client)  # it is sent a hello when it returns
         self.leaving -= set(outcome.left)

@@ -33,6 +33,7 @@ class RoundOutcome:
     rebased: list[str] = field(default_factory=list)  # sent their stored update again
     left: list[str] = field(default_factory=list)  # left the job
     declined: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)  # reported a new key instead of an upload
     failed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)  # accepted, but asked in an earlier round
@@ -55,8 +56,8 @@ class RoundOutcome:
 
     @property
     def missed(self) -> list[str]:
-        """Clients that were asked to train and neither did so nor declined nor left."""
-        done = {*self.accepted, *self.collected, *self.left, *self.declined}
+        """Clients that were asked to train and neither did so nor declined nor left nor reported a new key."""
+        done = {*self.accepted, *self.collected, *self.left, *self.declined, *self.reported}
         return [client for client in self.asked if client not in done]
 
     @property

@@ -1,18 +1,17 @@
 """The cohort of a round in a secure job: opens a session, waits for the masked uploads, and has their sum unmasked."""
 
-import secrets
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord
 
 from fedlatest.errors import ProtocolError
-from fedlatest.flower.server_algorithm import select
+from fedlatest.ledger.cohort_choice import choose_decryptors
 from fedlatest.ledger.secure_rounds import SecureRounds, SessionEnd
 from fedlatest.ledger.secure_settings import MIN_DECRYPTORS
 
 if TYPE_CHECKING:
     from fedlatest.flower.round_loop import RoundLoop
+    from fedlatest.ledger.secure_session import SecureSession
 
 LAST_ASK = 0.75  # share of the deadline after which no client is asked: it could not reply in time
 
@@ -29,12 +28,14 @@ class SecureCohort:
 
     def __init__(self, loop: "RoundLoop") -> None:
         self._loop = loop
-        self._failures: Counter[str] = Counter()  # of decryptors, since the server started
         self._reported = -1  # the last round in which a session that could not be opened was reported
 
-    def count_failure(self, client: str) -> None:
-        """Record that a client did not answer as a decryptor; others are preferred from now on."""
-        self._failures[client] += 1
+    def count_answer(self, client: str, *, answered: bool) -> None:
+        """Record whether a client answered as a decryptor; if not, it rests for some rounds, unless it is needed."""
+        if answered:
+            self._secure.silent_decryptors.clear([client])
+        else:
+            self._secure.silent_decryptors.add([client], self._loop.ledger.round)
 
     def run(self, model: ArrayRecord, began: float) -> None:
         """Collect and unmask the uploads of the open round; the outcome of the round lists what counts.
@@ -51,7 +52,7 @@ class SecureCohort:
                 with loop.measuring_own_time():
                     self._open(model)
             is_late = loop.clock() - began >= deadline
-            if secure.session is not None and (is_late or not self._awaits_uploads()):
+            if secure.session is not None and (is_late or not self._awaits_uploads(secure.session)):
                 self._unmask()
                 if loop.outcome.has_upload:
                     return
@@ -64,9 +65,12 @@ class SecureCohort:
         assert self._loop.ledger.secure is not None
         return self._loop.ledger.secure
 
-    def _awaits_uploads(self) -> bool:
-        loop = self._loop
-        return any(map(loop.waits_for, loop.messages.awaited(loop.ledger.round)))
+    def _awaits_uploads(self, session: "SecureSession") -> bool:
+        """Whether the session stays open: for any upload until it can be unmasked, then for those soon expected."""
+        awaited = self._loop.messages.awaited(self._loop.ledger.round)
+        if session.num_uploads < session.min_cohort:
+            return session.num_uploads + len(awaited) >= session.min_cohort
+        return any(map(self._loop.waits_for, awaited))
 
     def _open(self, model: ArrayRecord) -> None:
         """Open a session if enough clients are available."""
@@ -75,8 +79,9 @@ class SecureCohort:
         available = loop.available_clients()
         idle = available - loop.messages.busy() - loop.outcome.not_to_ask
         leaving = idle & loop.leaving  # their goodbyes are masked among enough uploads of the others
-        selected = select(loop.algorithm, loop.ledger, loop.arrays, idle - leaving, cohort_size=loop.cohort_size)
-        decryptors = self._choose_decryptors(available, settings["num_decryptors"])
+        selected, selections = loop.choose_cohort(idle - leaving, loop.cohort_size)
+        number, busy = settings["num_decryptors"], loop.messages.busy()
+        decryptors = choose_decryptors(loop.ledger, available, number=number, busy=busy)
         if len(selected) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
             return
         try:
@@ -86,17 +91,11 @@ class SecureCohort:
                 self._reported = loop.ledger.round
                 loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
             return
-        loop.record_selection(idle - leaving, loop.cohort_size)
+        loop.record_selections(selections)
         loop.send("train", instructions, model)
         loop.outcome.asked += instructions
         names = [loop.display_name(client) for client in instructions]
         loop.events.write("asked", round=loop.ledger.round, clients=names, session=self._session_number())
-
-    def _choose_decryptors(self, available: set[str], number: int) -> list[str]:
-        """Draw decryptors among the available clients; those that are idle and have not failed come first."""
-        busy = self._loop.messages.busy()
-        drawn = secrets.SystemRandom().sample(sorted(available), len(available))
-        return sorted(drawn, key=lambda client: (client in busy, self._failures[client]))[:number]
 
     def _session_number(self) -> int:
         session = self._secure.session
@@ -123,11 +122,11 @@ class SecureCohort:
             loop.poll_nodes()
         for message in loop.messages.awaited(loop.ledger.round, ("unmask",)):
             if session is not None and not session.is_complete:
-                self.count_failure(message.client)
+                self.count_answer(message.client, answered=False)
         loop.messages.drop("unmask")
         if session is not None:
             for client in session.unreliable_decryptors:
-                self.count_failure(client)
+                self.count_answer(client, answered=False)
                 name = loop.display_name(client)
                 loop.events.write("refused", round=loop.ledger.round, client=name, why="its shares are not valid")
             with loop.measuring_own_time():
@@ -139,7 +138,7 @@ class SecureCohort:
         for client, reply in end.replies.items():
             (outcome.left if reply.kind == "goodbye" else outcome.accepted).append(client)
             if reply.trained and reply.metrics and loop.shares_metrics:
-                outcome.measurements.append((1.0, reply.metrics))  # the server does not know the weights
+                outcome.measurements.append((reply.weight, reply.metrics))
         if end.why:
             names = [loop.display_name(client) for client in end.at_fault]
             loop.events.write(

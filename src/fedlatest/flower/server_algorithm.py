@@ -91,7 +91,7 @@ def model_of(ledger: Ledger, arrays: Arrays) -> dict[str, npt.NDArray[Any]]:
 
 
 def select(
-    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, available: Collection[str], *, cohort_size: int
+    algorithm: Algorithm, ledger: Ledger, arrays: Arrays, clients: Collection[str], *, cohort_size: int
 ) -> list[str]:
     """Return the clients that the algorithm selects, first choice first.
 
@@ -99,26 +99,20 @@ def select(
         algorithm: The algorithm of the job.
         ledger: Knows the clients and the round.
         arrays: The server's arrays.
-        available: Clients that can be asked; those in a cool-down after a failure, and those that the limits of a
-            private job exclude, are left out.
+        clients: Clients that can be asked.
         cohort_size: The largest number of clients to select.
     """
-    rows = ledger.clients()
-    ready = np.array([client.id in available and is_ready(ledger, client) for client in rows], bool)
+    rows, can_be_asked = ledger.clients(), set(clients)
     size = min(cohort_size, len(rows))
-    if size < 1 or not ready.any():
+    if size < 1 or not can_be_asked:
         return []
+    ready = np.array([client.id in can_be_asked for client in rows], bool)
     facts = _facts(algorithm, ledger, rows, cohort_size=size)
-    clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
-    selected = [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
+    positions, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
+    selected = [rows[position].id for position in np.asarray(positions)[np.asarray(mask)]]
     if len(set(selected)) < len(selected):
         raise ConfigError(f"algorithm {algorithm.name}: select returned a client twice in round {ledger.round}")
     return selected
-
-
-def is_ready(ledger: Ledger, client: ClientRow) -> bool:
-    """Return whether a client that is available can be asked to train in the open round."""
-    return client.backoff_until <= ledger.round and ledger.may_take_part(client)
 
 
 def merge(

@@ -11,7 +11,6 @@ from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, read_noise_plan
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
-from fedlatest.ledger.secure_settings import weight_units
 
 
 class Audit(NamedTuple):
@@ -64,8 +63,7 @@ def _with_budget(found: Audit, database: Database) -> Audit:
 def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
     [(job,)] = database.rows("SELECT id FROM job")
     [(memory,)] = database.rows("SELECT json_extract(config, '$.memory') FROM job")
-    [(secure,)] = database.rows("SELECT json_extract(config, '$.secure') IS NOT NULL FROM job")
-    [(round, epoch, total_weight)] = database.rows("SELECT round, epoch, weight FROM state")
+    [(round, epoch)] = database.rows("SELECT round, epoch FROM state")
     clients = ClientTable(database).all()
     expelled = [client for (client,) in database.rows("SELECT client FROM expelled ORDER BY client")]
     in_sum = [client for client in clients if client.applied is not None]
@@ -85,12 +83,8 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
             if digest_of(update, salt) != digests[client]:
                 wrong_digest.add(client)
     damaged = [client.id for client in in_sum if client.id in wrong_digest]
-    wrong_weight = [
-        client.id for client in in_sum if not secure and weights.get(client.id, client.weight) != client.weight
-    ]
+    wrong_weight = [client.id for client in in_sum if weights.get(client.id, client.weight) != client.weight]
     unreached = [client.id for client in in_sum if client.id not in weights]
-    if secure and not unreached and sum(map(weight_units, weights.values())) != total_weight:
-        wrong_weight = [client.id for client in in_sum]  # the ledger of a secure job knows only their total
     largest = None if unreached else int(np.abs(rest).max(initial=0))
     names = [client.id for client in in_sum]
     problems = (unreached, damaged, wrong_weight)

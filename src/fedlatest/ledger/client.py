@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout, hash_of
 from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
 from fedlatest.ledger.participation import ParticipationLimits, shares_metrics
+from fedlatest.ledger.secure_settings import sends_weight
 
 if TYPE_CHECKING:
     from fedlatest.secure import SessionView
@@ -129,7 +131,11 @@ def handle_instruction(
     except DeclinedError as error:
         return _reply("declined", instruction, state, why=str(error))
     except FedlatestError as error:
-        return _reply("failed", instruction, state, why=str(error))
+        facts: dict[str, Any] = {}
+        if _is_secure(instruction):
+            with suppress(FedlatestError):
+                facts = _public_facts(store, instruction.job)  # the reason may be that the server knows another key
+        return _reply("failed", instruction, state, why=str(error), **facts)
 
 
 def _handle_hello(
@@ -141,20 +147,17 @@ def _handle_hello(
                 store.save_state(instruction.job, state)  # lets the client leave the job before its first round
     intact = store.load(instruction.job) or state
     why = LEAVING if state.leaving else ""
-    if _is_secure(instruction):
-        return _reply("hello", instruction, intact, why=why, **_public_facts(store, instruction.job))
     weight = intact.updates[-1].weight if intact.updates else weight
-    return _reply("hello", instruction, intact, weight=weight, why=why)
+    facts = _public_facts(store, instruction.job) if _is_secure(instruction) else {}
+    known = weight if sends_weight(instruction.settings) else 0.0
+    return _reply("hello", instruction, intact, weight=known, why=why, **facts)
 
 
 def _unmask(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:
-    """Reveal shares of masks as a decryptor, or report the newest session that was answered."""
+    """Reveal shares of masks as a decryptor."""
     from fedlatest.ledger.secure_client import answer_unmask
 
-    try:
-        return _reply("unmasked", instruction, state, payload=answer_unmask(store, instruction))
-    except ProtocolError as error:
-        return _reply("failed", instruction, state, why=str(error), **_public_facts(store, instruction.job))
+    return _reply("unmasked", instruction, state, payload=answer_unmask(store, instruction))
 
 
 def _public_facts(store: ClientStore, job: str) -> dict[str, Any]:
@@ -178,13 +181,13 @@ def _is_secure(instruction: Instruction) -> bool:
     return instruction.settings.get("secure") is not None
 
 
-def _session_of(instruction: Instruction) -> "SessionView | None":
+def _session_of(store: ClientStore, instruction: Instruction) -> "SessionView | None":
     """Return the session in which a secure upload is masked; None in a job without secure aggregation."""
     if not _is_secure(instruction):
         return None
     from fedlatest.ledger.secure_client import check_session
 
-    return check_session(instruction)
+    return check_session(store, instruction)
 
 
 def _handle_ticket(
@@ -195,7 +198,7 @@ def _handle_ticket(
     train: Callable[[], LocalUpdate],
 ) -> Reply:
     assert instruction.ticket is not None
-    session = _session_of(instruction)
+    session = _session_of(store, instruction)
     earlier = state.updates
     if instruction.epoch != state.epoch:  # a new epoch starts from an empty sum
         state = replace(state, epoch=instruction.epoch, highest_ticket=0, updates=())
@@ -226,6 +229,8 @@ def _handle_ticket(
         result = _train(train, instruction)
         if not shares_metrics(instruction.settings.get("privacy"), instruction.settings.get("secure")):
             result = result._replace(metrics={}, seconds=None)
+        if not sends_weight(instruction.settings):
+            result = result._replace(weight=1.0)
     salt, bound_to = ("", "") if session is None else (os.urandom(SALT_BYTES).hex(), session.hash.hex())
     new = StoredUpdate(instruction.ticket, digest_of(result.update, salt), result.weight, salt, bound_to)
     kept = tuple(update for update in state.updates if update is base)
@@ -302,8 +307,7 @@ def _upload(
 ) -> Reply:
     """Return the reply with the new update, or with its difference to the one that is in the sum.
 
-    The digest protects a whole update, so only a difference needs a checksum. In a secure job, the upload is masked,
-    together with the weight.
+    The digest protects a whole update, so only a difference needs a checksum. In a secure job, the upload is masked.
     """
     # A repeated upload from before the request to leave is not zero and stays an upload.
     leaves = state.leaving and not result.update.any()
@@ -314,19 +318,16 @@ def _upload(
     trained = instruction.kind == "train" and not leaves
     kind: ReplyKind = "goodbye" if leaves else "upload"
     common: dict[str, Any] = {"base": base and base.ticket, "trained": trained, "update_digest": new.digest}
-    common |= {"metrics": result.metrics, "training_seconds": result.seconds}
+    common |= {"weight": result.weight, "metrics": result.metrics, "training_seconds": result.seconds}
     if session is not None:
         from fedlatest.ledger.secure_client import mask
 
-        base_weight = 0.0 if base is None else base.weight
-        masked = mask(
-            store, instruction, session, upload, weight=result.weight, base_weight=base_weight, trained=trained
-        )
+        masked = mask(store, instruction, session, upload)
         checksum = checksum_of(masked.numbers.view(UPLOAD_DTYPE))
         sent = {"checksum": checksum, "upload": masked.numbers, "payload": masked.payload}
         return _reply(kind, instruction, state, **common, **sent)
     checksum = "" if base_update is None else checksum_of(upload)
-    return _reply(kind, instruction, state, **common, weight=result.weight, checksum=checksum, upload=upload)
+    return _reply(kind, instruction, state, **common, checksum=checksum, upload=upload)
 
 
 def _ahead(store: ClientStore, instruction: Instruction, state: ClientState) -> Reply:

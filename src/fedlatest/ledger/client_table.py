@@ -163,7 +163,7 @@ class ClientTable:
     def back_off(self, client: str, round: int) -> None:
         """Do not select a client that did not deliver in `round` for the next 1, 2, 4, ... MAX_BACKOFF rounds."""
         misses = self._rows[client].misses
-        until = round + 1 + min(1 << min(misses, 10), MAX_BACKOFF)
+        until = round + 1 + rest_rounds(misses, MAX_BACKOFF)
         self._change(client, misses=misses + 1, backoff_until=max(until, self._rows[client].backoff_until))
 
     def skip_next_round(self, client: str, round: int) -> None:
@@ -224,6 +224,15 @@ class ClientTable:
         self._rows[row.id] = row
         self._changed.add(row.id)
         self._members = None
+
+
+def rest_rounds(failures: int, longest: int) -> int:
+    """Return for how many rounds a client rests that failed again after so many failures.
+
+    >>> [rest_rounds(failures, 8) for failures in range(6)]
+    [1, 2, 4, 8, 8, 8]
+    """
+    return min(1 << min(failures, 30), longest)
 
 
 def unpack_bits(content: bytes, count: int) -> npt.NDArray[np.bool_]:

@@ -36,13 +36,13 @@ from fedlatest.files import acquire_lock, release_lock, sync
 from fedlatest.ledger.fixed_point import SUM_DTYPE
 from fedlatest.ledger.job_config import Arrays, ArraySpec, JobConfig, Layout
 
-SCHEMA = 2
+SCHEMA = 3
 CHUNK = 16 * 2**20  # bytes per row; SQLite cannot store a blob above 1 GB
 FILE_BYTES = 2**20
 TABLES = """
 CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL, noise_plan TEXT);
 CREATE TABLE state (
-    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, weight INTEGER, releases INTEGER
+    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, releases INTEGER
 );
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
@@ -476,6 +476,6 @@ def create_job(
         plan = None if noise_plan is None else json.dumps(noise_plan)
         job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time(), plan)
         database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?)", *job)
-        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0, 0)", secrets.token_hex(8))
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0)", secrets.token_hex(8))
         database.put_arrays("server", arrays)
         database.put_arrays("sum", {"total": np.zeros(layout.size, SUM_DTYPE)})

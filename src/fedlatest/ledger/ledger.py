@@ -36,11 +36,12 @@ from fedlatest.ledger.checks import (
     check_job,
     check_ticket,
     check_upload,
+    check_weight,
     find_inconsistency,
     highest_ticket,
     lacks_base,
 )
-from fedlatest.ledger.client_table import ClientRow, ClientTable
+from fedlatest.ledger.client_table import NEVER, ClientRow, ClientTable
 from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan
 from fedlatest.ledger.durations import RoundTasks, write_tasks
 from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
@@ -58,6 +59,7 @@ Outcome = Literal[
 
 MAX_EPOCHS_AHEAD = 10_000  # a client that reports an epoch further ahead is not believed
 MAX_TICKETS_AHEAD = 1_000_000  # likewise for ticket numbers
+STALLED_ROUNDS = 3  # after so many rounds without an upload, reports of losses are not ignored any more
 ROUNDS_WITHOUT_CONTACT = 3  # after which a client that has never contributed is forgotten
 
 
@@ -65,9 +67,9 @@ class Verdict(NamedTuple):
     """The ledger's decision on a reply.
 
     Outcomes: "accepted", the upload counts in the open round; "collected", a masked upload counts if its session is
-    unmasked; "unmasked", the shares of a decryptor count; "left", the client leaves the job; "joined" and
-    "hello", a new or known client reported its state; "declined" and "failed", as the client replied; "lost", the
-    client's update in the sum is no longer on its disk; "restored", the client's state shows that the ledger was
+    unmasked; "unmasked", the shares of a decryptor count; "left", the client leaves the job; "joined" and "hello", a
+    new or known client reported its state, such as a new key; "declined" and "failed", as the client replied; "lost",
+    the client's update in the sum is no longer on its disk; "restored", the client's state shows that the ledger was
     restored from a backup; "refused", the reply violates the protocol and changed nothing.
     """
 
@@ -117,6 +119,7 @@ class Ledger:
         self._delta: FixedPointSum | None  # change of the sum in the open round; None stands for zero
         self._untrained_delta: FixedPointSum | None  # the part of it without training, such as of goodbyes
         self._noise_seed: str | None
+        self._last_upload = max([NEVER, *(client.last_round for client in self.table.all())])  # the round
         self._closing_times: deque[float] = deque(maxlen=ROUNDS_WITHOUT_CONTACT)
         self.secure = SecureRounds(self) if self.config.secure is not None else None
         self._reset_round()
@@ -177,6 +180,16 @@ class Ledger:
         """Whether no other server has opened the ledger since; a server that is not the owner cannot write."""
         return self.database.rows("SELECT boot FROM state") == [(self._boot,)]
 
+    @property
+    def rounds_without_upload(self) -> int:
+        """The number of last rounds in a row in which no upload counted."""
+        return self.round - 1 - self._last_upload
+
+    @property
+    def least_cohort(self) -> int:
+        """The smallest number of uploads with which a round counts."""
+        return 1 if self.config.secure is None else int(self.config.secure["min_cohort"])
+
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Write everything that is done in this context in one transaction; no other server can open the ledger.
@@ -231,8 +244,7 @@ class Ledger:
             if name:
                 self.table.set_name(reply.client, name)
             if self.secure is not None:
-                self.table.set_public_key(reply.client, reply.public_key)
-                self.secure.skip_sessions(reply)
+                self.secure.note_facts(reply)
             inconsistency = self._handle_inconsistency(reply, known)
         return inconsistency or Verdict("joined" if known is None else "hello")
 
@@ -329,12 +341,16 @@ class Ledger:
             self._check_plausible(reply, client)
             if reply.kind in ("lost", "ahead"):
                 return self._handle_inconsistency(reply, client) or Verdict("failed", reply.why)
+            if reply.kind == "failed" and self.secure is not None and self.secure.note_facts(reply):
+                return Verdict("hello", reply.why)
             if reply.kind not in ("upload", "goodbye"):
                 return Verdict("declined" if reply.kind == "declined" else "failed", reply.why)
             if self._participation is not None and reply.kind == "upload":
                 self._participation.check_upload(client, self.round)
             if self.secure is not None:
                 check_base(reply, client, epoch=self.epoch, config=self.config)
+                if reply.kind == "upload":
+                    check_weight(reply.weight, max_weight=self.limits.max_weight)
                 self.secure.collect(reply)
                 return Verdict("collected")
             check_upload(
@@ -352,8 +368,7 @@ class Ledger:
         try:
             self._check_job(reply)
             if reply.kind != "unmasked":
-                self.secure.skip_sessions(reply)
-                return Verdict("failed", reply.why)
+                return Verdict("hello" if self.secure.note_facts(reply) else "failed", reply.why)
             self.secure.add_shares(reply)
         except ProtocolError as error:
             return Verdict("refused", str(error))
@@ -374,9 +389,9 @@ class Ledger:
             self._untrained_delta,
             size=self.layout.size,
             num=len(trained),
-            weight=weight if self.secure is None else self.secure.trained_weight,
+            weight=weight,
             num_clients=len(weights),
-            total_weight=sum(weights.values()) if self.secure is None else self.secure.total_weight,
+            total_weight=sum(weights.values()),
         )
 
     def accept_sum(self, upload: FixedPointSum, replies: Mapping[str, Reply]) -> None:
@@ -444,8 +459,8 @@ class Ledger:
                     bits=self.table.bits,
                 )  # fmt: skip
             self.database.execute("UPDATE state SET round = round + 1, releases = releases + 1")
-            if self.secure is not None:
-                self.secure.write_weight()
+        if any(reply.kind == "upload" for reply in accepted.values()):
+            self._last_upload = self.round
         self.round += 1
         self.releases += 1
         self._closing_times.append(now)
@@ -471,7 +486,8 @@ class Ledger:
         found = find_inconsistency(reply, client, epoch=self.epoch, round=self.round, config=self.config)
         if found is None:
             return None
-        if client is not None and client.losses > 1 and client.backoff_until > self.round:
+        is_resting = client is not None and client.losses > 1 and client.backoff_until > self.round
+        if client is not None and is_resting and self.rounds_without_upload < STALLED_ROUNDS:
             until = f"it is ignored until round {client.backoff_until}, because the client has reported several"
             return Verdict("refused", f"{found.why}; {until}")
         if reply.client not in self._reported_loss:
@@ -531,7 +547,7 @@ class Ledger:
                 self.database.delete_arrays(_owner(client))
             if resync:
                 epoch = Epoch(max(self.epoch.number, self._highest_reported_epoch) + 1, self._token())
-                self.database.execute("UPDATE state SET epoch = ?, token = ?, weight = 0", *epoch)
+                self.database.execute("UPDATE state SET epoch = ?, token = ?", *epoch)
             if resync and kept_by_clients:
                 total[:] = 0
                 self.table.clear_applied()

@@ -13,7 +13,7 @@ from fedlatest.errors import ProtocolError
 from fedlatest.ledger.client_store import ClientStore
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.messages import Instruction
-from fedlatest.ledger.secure_settings import min_cohort_of, scope_of, with_weights
+from fedlatest.ledger.secure_settings import min_cohort_of, scope_of
 from fedlatest.secure import KeyPair, MaskedUpload, SessionView, UnmaskRequest, answer_request, mask_upload
 from fedlatest.secure.decryptor import AnsweredSessions, check_request
 
@@ -67,7 +67,7 @@ class ClientSecrets:
         self._store.storage.put(self._name, json.dumps({**fields, "checksum": _checksum_of(fields)}).encode())
 
 
-def check_session(instruction: Instruction) -> SessionView:
+def check_session(store: ClientStore, instruction: Instruction) -> SessionView:
     """Return the session of an instruction.
 
     Raises:
@@ -76,33 +76,32 @@ def check_session(instruction: Instruction) -> SessionView:
     view = SessionView.decode(instruction.payload)
     scope = scope_of(instruction.job, instruction.epoch)
     view.check(instruction.client, scope=scope, min_cohort=min_cohort_of(instruction.settings))
+    _load_key(store, instruction, view)
     return view
 
 
-def mask(
-    store: ClientStore,
-    instruction: Instruction,
-    view: SessionView,
-    upload: FixedPoint,
-    *,
-    weight: float,
-    base_weight: float,
-    trained: bool,
-) -> MaskedUpload:
-    """Return a masked upload; for the weights see `with_weights`.
+def mask(store: ClientStore, instruction: Instruction, view: SessionView, upload: FixedPoint) -> MaskedUpload:
+    """Return a masked upload.
 
     Args:
         store: the client's durable state.
         instruction: the instruction.
         view: its session.
         upload: the update, or its difference to the one in the sum.
-        weight: the client's number of samples.
-        base_weight: that of the update in the sum.
-        trained: whether the client trained for this upload.
+    """
+    keys = _load_key(store, instruction, view)
+    return mask_upload(upload, view, instruction.client, keys)
+
+
+def _load_key(store: ClientStore, instruction: Instruction, view: SessionView) -> KeyPair:
+    """Return the client's key pair; raise ProtocolError if the others in the session know another key.
+
+    With other keys, nobody could remove the client's masks, and the session would fail for the whole cohort.
     """
     keys, _ = ClientSecrets(store, instruction.job).load()
-    numbers = with_weights(upload, weight=weight, base_weight=base_weight, trained=trained)
-    return mask_upload(numbers, view, instruction.client, keys)
+    if keys.public != view.public_key:
+        raise ProtocolError("this client has lost its key, and has a new one that the session does not know")
+    return keys
 
 
 def answer_unmask(store: ClientStore, instruction: Instruction) -> bytes:

@@ -1,17 +1,20 @@
-"""Secure aggregation in the ledger: sessions with durable numbers, and the total weight, which only sums reveal.
+"""Secure aggregation in the ledger: sessions with durable numbers.
 
 A session is atomic. Its uploads count in the open round all together, when their sum is unmasked, or not at all. It
 exists in memory only: after a crash nothing of it counts, and each client still has the update that is in the sum.
 """
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedlatest.errors import ProtocolError
 from fedlatest.ledger.checks import check_public_key
+from fedlatest.ledger.client_table import MAX_BACKOFF
+from fedlatest.ledger.cohort_choice import MAX_REST, RestingClients
 from fedlatest.ledger.messages import Instruction, Reply
-from fedlatest.ledger.secure_settings import WEIGHT_UNIT, scope_of
+from fedlatest.ledger.secure_settings import scope_of
 
 if TYPE_CHECKING:
     from fedlatest.ledger.ledger import Ledger
@@ -29,7 +32,7 @@ class SessionEnd(NamedTuple):
     why: str = ""
     """Why it could not be unmasked."""
     at_fault: Sequence[str] = ()
-    """The clients that prevented it; they are not selected for some rounds."""
+    """The clients that prevented it or may have; they rest for some rounds, unless others are too few."""
 
 
 class SecureRounds:
@@ -43,21 +46,14 @@ class SecureRounds:
         assert ledger.config.secure is not None
         self._ledger, self._settings = ledger, ledger.config.secure
         [(self._number,)] = ledger.database.rows("SELECT session FROM state")
+        self.draw: random.Random = random.SystemRandom()
+        self.suspects = RestingClients(MAX_REST)  # clients that may have spoiled a session
+        self.silent_decryptors = RestingClients(MAX_BACKOFF)  # that did not answer
         self.reset()
 
     def reset(self) -> None:
-        """Forget the open session and the sums of the open round."""
+        """Forget the open session."""
         self.session: SecureSession | None = None
-        self.trained_weight = 0.0  # of the clients that trained in the open round
-        self._weight_change = 0  # of the total weight in the open round, in multiples of `WEIGHT_UNIT`
-        [(self._weight,)] = self._ledger.database.rows("SELECT weight FROM state")
-
-    @property
-    def total_weight(self) -> float:
-        """The total weight of the clients in the sum, including the open round."""
-        if self._ledger.config.memory == "none":
-            return self.trained_weight
-        return float((self._weight + self._weight_change) * WEIGHT_UNIT)
 
     def has_uploaded(self, client: str) -> bool:
         """Return whether the open session has an upload of a client."""
@@ -144,28 +140,33 @@ class SecureRounds:
             why = "too few decryptors answered" if session.requested else "too few clients uploaded"
             return self._failed(why, session.culprits())
         try:
-            sums = session.unmask(max_weight=self._ledger.limits.max_weight)
+            upload = session.unmask()
         except ProtocolError as error:
-            return self._failed(str(error), clients_at_fault(error))
-        self._weight_change += sums.weight_change
-        self.trained_weight += sums.trained_weight
-        self._ledger.accept_sum(sums.upload, sums.replies)
-        return SessionEnd(sums.replies)
+            return self._failed(str(error), clients_at_fault(error) or self._unproven(session.replies))
+        self.suspects.clear(session.replies)
+        self._ledger.accept_sum(upload, session.replies)
+        return SessionEnd(session.replies)
 
-    def write_weight(self) -> None:
-        """Write the total weight after the open round, inside its transaction."""
-        if self._ledger.config.memory != "none":
-            self._ledger.database.execute("UPDATE state SET weight = weight + ?", self._weight_change)
+    def note_facts(self, reply: Reply) -> bool:
+        """Record the key that a client reports, and return whether it is a new one.
 
-    def skip_sessions(self, reply: Reply) -> None:
-        """Continue with a higher number if a client has answered a session that this ledger does not know.
+        Continue with a higher number if the client has answered a session that this ledger does not know. That happens
+        after a restore: a decryptor would refuse a second session of the same number.
 
-        That happens after a restore: a decryptor would refuse a second session of the same number.
+        Raises:
+            ProtocolError: the key cannot be used by others.
         """
+        client, table = self._ledger.table.get(reply.client), self._ledger.table
+        is_new = client is not None and reply.public_key not in ("", client.public_key)
+        if is_new:
+            self.check_public_key(reply.public_key)
+            with self._ledger.batch():
+                table.set_public_key(reply.client, reply.public_key)
         if self._number < reply.highest_session <= self._number + MAX_SESSIONS_AHEAD:
             with self._ledger.batch():
                 self._write_number(reply.highest_session)
             self._number = reply.highest_session
+        return is_new
 
     def check_public_key(self, public_key: str) -> None:
         """Raise ProtocolError unless the public key of a client, in hexadecimal digits, can be used by others."""
@@ -178,7 +179,11 @@ class SecureRounds:
         self._ledger.database.execute("UPDATE state SET session = ?", number)
 
     def _failed(self, why: str, at_fault: Sequence[str]) -> SessionEnd:
-        with self._ledger.batch():
-            for client in at_fault:
-                self._ledger.table.back_off(client, self._ledger.round)
+        self.suspects.add(at_fault, self._ledger.round)
         return SessionEnd({}, why, at_fault)
+
+    def _unproven(self, clients: Iterable[str]) -> list[str]:
+        """Return which clients may have spoiled a session: those whose uploads have never counted, or all."""
+        rows = [row for row in map(self._ledger.table.get, clients) if row is not None]
+        unproven = [row.id for row in rows if not row.has_contributed or row.id in self.suspects]
+        return unproven or [row.id for row in rows]

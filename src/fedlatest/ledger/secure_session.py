@@ -5,28 +5,17 @@ It needs the library `cryptography`; `fedlatest.ledger.secure_rounds` imports it
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import ProtocolError
-from fedlatest.ledger.checks import MAX_WEIGHT
 from fedlatest.ledger.client_table import ClientRow
 from fedlatest.ledger.hashing import checksum_of
 from fedlatest.ledger.messages import Reply
-from fedlatest.ledger.secure_settings import MAX_UPLOAD, NUM_EXTRA, WEIGHT_UNIT, weight_units
+from fedlatest.ledger.secure_settings import MAX_UPLOAD
 from fedlatest.secure import Collector, Participant, UnmaskingError, UnmaskRequest, make_session
 from fedlatest.secure.primitives import MASK_DTYPE
-
-
-class SecureSums(NamedTuple):
-    """The unmasked sums of a session."""
-
-    upload: npt.NDArray[np.int64]  # of the uploads, in fixed-point numbers
-    weight_change: int  # of the total weight, in multiples of `WEIGHT_UNIT`
-    trained_weight: float  # of the clients that trained
-    replies: dict[str, Reply]  # the replies that the sums consist of, by client, without their arrays
 
 
 class SecureSession:
@@ -34,11 +23,10 @@ class SecureSession:
 
     Args:
         collector: adds and unmasks the uploads.
-        size: the number of numbers in an update.
     """
 
-    def __init__(self, collector: Collector, size: int) -> None:
-        self._collector, self._size = collector, size
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
         self.replies: dict[str, Reply] = {}
         self.requested = False
 
@@ -51,6 +39,11 @@ class SecureSession:
     def min_cohort(self) -> int:
         """The smallest number of uploads that is unmasked."""
         return self._collector.session.min_cohort
+
+    @property
+    def num_uploads(self) -> int:
+        """The number of uploads so far, without goodbyes."""
+        return sum(reply.kind != "goodbye" for reply in self.replies.values())
 
     def payload_of(self, client: str) -> bytes:
         """Return what a client of the cohort is told about the session."""
@@ -72,9 +65,8 @@ class SecureSession:
         Goodbyes do not count for the minimum: if all but one client left in a session, the update of the one that stays
         would be the new sum.
         """
-        num_uploads = sum(reply.kind != "goodbye" for reply in self.replies.values())
-        if num_uploads < self.min_cohort:
-            raise ProtocolError(f"{num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
+        if self.num_uploads < self.min_cohort:
+            raise ProtocolError(f"{self.num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
         self.requested = True
         return self._collector.requests()
 
@@ -96,22 +88,14 @@ class SecureSession:
         """Return the clients whose own fault it is that the sum cannot be unmasked."""
         return self._collector.culprits()
 
-    def unmask(self, *, max_weight: float) -> SecureSums:
-        """Return the sums.
-
-        Args:
-            max_weight: the largest mean weight of the clients that trained; single weights are not known.
+    def unmask(self) -> npt.NDArray[np.int64]:
+        """Return the sum of the uploads, in fixed-point numbers.
 
         Raises:
             UnmaskingError: a client shared other seeds than it committed to.
-            ProtocolError: the sums are not possible.
+            ProtocolError: the sum is not possible.
         """
-        total = self._collector.unmask(limits=[(self._size, MAX_UPLOAD), (NUM_EXTRA, weight_units(MAX_WEIGHT))])
-        weight_change, trained = int(total[self._size]), int(total[self._size + 1])
-        num_trained = sum(reply.trained for reply in self.replies.values())
-        if not num_trained <= trained <= num_trained * weight_units(max_weight):
-            raise ProtocolError(f"the weight of {num_trained} clients cannot be {trained * WEIGHT_UNIT:g}")
-        return SecureSums(total[: self._size], weight_change, trained * WEIGHT_UNIT, self.replies)
+        return self._collector.unmask(limit=MAX_UPLOAD)
 
 
 def open_session(
@@ -138,7 +122,7 @@ def open_session(
         min_cohort=min_cohort,
     )
     session.check()
-    return SecureSession(Collector(session, size + NUM_EXTRA), size)
+    return SecureSession(Collector(session, size))
 
 
 def _participant(client: ClientRow) -> Participant:

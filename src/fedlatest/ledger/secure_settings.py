@@ -1,19 +1,15 @@
-"""The settings of secure aggregation, and what is added to a masked upload; free of cryptography."""
+"""The settings of secure aggregation; free of cryptography."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedlatest.errors import ConfigError
-from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.messages import Epoch
 
-NUM_EXTRA = 2  # numbers after the update in a masked upload: change of the weight, and weight if the client trained
 MASKED_DTYPE = np.dtype("<u8")  # of a masked upload
-WEIGHT_UNIT = 2.0**-10
 MIN_DECRYPTORS = 3
 MAX_UPLOAD = 2**31  # largest magnitude of a number in an upload, which is a difference of two updates
 
@@ -61,28 +57,6 @@ def min_cohort_of(settings: Mapping[str, Any]) -> int:
     return int(settings["secure"]["min_cohort"])
 
 
-def weight_units(weight: float) -> int:
-    """Return a weight as a multiple of `WEIGHT_UNIT`.
-
-    >>> weight_units(3.0)
-    3072
-    """
-    return round(weight / WEIGHT_UNIT)
-
-
-def with_weights(upload: FixedPoint, *, weight: float, base_weight: float, trained: bool) -> npt.NDArray[np.int64]:
-    """Return an upload followed by the change of the client's weight and, if it trained, its weight.
-
-    The sums of these two give the total weight of all clients and that of the cohort; no single weight is sent.
-
-    Args:
-        upload: the update, or its difference to the one in the sum.
-        weight: the client's number of samples; 0 if it leaves.
-        base_weight: that of the update in the sum; 0 if there is none.
-        trained: whether the client trained for this upload.
-    """
-    numbers = np.empty(upload.size + NUM_EXTRA, np.int64)
-    numbers[: upload.size] = upload
-    new = weight_units(weight)
-    numbers[upload.size :] = new - weight_units(base_weight), new if trained else 0
-    return numbers
+def sends_weight(settings: Mapping[str, Any]) -> bool:
+    """Return whether clients tell the server their weights: in a secure job, only if the updates are weighted."""
+    return settings.get("secure") is None or bool(settings["weighs"])

@@ -1,7 +1,7 @@
 """The client's side: adds masks to an upload and encrypts the shares of their seeds for the decryptors."""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ class MaskedUpload(NamedTuple):
     """The encrypted shares and the commitments, as JSON."""
 
 
-def mask_upload(numbers: npt.NDArray[np.int64], view: SessionView, client: str, keys: KeyPair) -> MaskedUpload:
+def mask_upload(
+    numbers: npt.NDArray[np.signedinteger[Any]], view: SessionView, client: str, keys: KeyPair
+) -> MaskedUpload:
     """Return an upload with masks that only the whole session can remove.
 
     The client's own mask has a new random seed at each call. So a message that is sent twice, even with another content

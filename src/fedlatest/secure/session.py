@@ -76,7 +76,7 @@ class Session:
         """Return what one client of the cohort is told."""
         position = self.positions[client]
         others = {other: self.roster[other] for other in self.neighbours(position)}
-        rest = (len(self.roster), _roster_hash(self.roster), position, others)
+        rest = (len(self.roster), _roster_hash(self.roster), position, self.roster[position].public_key, others)
         return SessionView(self.scope, self.number, self.nonce, self.min_cohort, self.threshold, self.decryptors, *rest)
 
     def check(self) -> None:
@@ -123,6 +123,7 @@ class SessionView:
         num_clients: the size of the cohort.
         roster_hash: the hash of the cohort.
         position: the client's own position in the ring.
+        public_key: the client's own key, as the server and the decryptors know it.
         neighbours: the clients with which it shares masks, by position.
     """
 
@@ -135,6 +136,7 @@ class SessionView:
     num_clients: int
     roster_hash: str
     position: int
+    public_key: bytes
     neighbours: Mapping[int, Participant]
 
     @cached_property
@@ -169,8 +171,8 @@ class SessionView:
     def encode(self) -> bytes:
         """Return the view as it is sent to the client."""
         others = [[position, *_as_text(each)] for position, each in sorted(self.neighbours.items())]
-        fields = {**_core(self, self.num_clients, self.roster_hash), "position": self.position, "neighbours": others}
-        return json.dumps(fields).encode()
+        own = {"position": self.position, "key": self.public_key.hex(), "neighbours": others}
+        return json.dumps({**_core(self, self.num_clients, self.roster_hash), **own}).encode()
 
     @classmethod
     def decode(cls, content: bytes) -> "SessionView":
@@ -178,8 +180,8 @@ class SessionView:
         fields = read_object(content)
         try:
             others = {read_int(place): read_participant(rest) for place, *rest in fields["neighbours"]}
-            rest = (read_int(fields["size"]), read_text(fields["roster"]), read_int(fields["position"]), others)
-            return cls(*read_core(fields), *rest)
+            own = (read_int(fields["position"]), read_key(fields["key"]), others)
+            return cls(*read_core(fields), read_int(fields["size"]), read_text(fields["roster"]), *own)
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("the session in the message is not valid") from None
 
@@ -291,10 +293,15 @@ def read_text(value: Any) -> str:
 def read_participant(value: Any) -> Participant:
     """Return a participant from its id and the text of its key; raise ValueError or TypeError if they are not valid."""
     name, key = value
-    public_key = bytes.fromhex(read_text(key))
+    return Participant(read_text(name), read_key(key))
+
+
+def read_key(value: Any) -> bytes:
+    """Return a public key from its text; raise ValueError or TypeError if it is not valid."""
+    public_key = bytes.fromhex(read_text(value))
     if len(public_key) != KEY_BYTES:
-        raise ValueError(name)
-    return Participant(read_text(name), public_key)
+        raise ValueError("the key has another length")
+    return public_key
 
 
 def read_core(fields: Mapping[str, Any]) -> tuple[str, int, str, int, int, tuple[Participant, ...]]:

@@ -1,6 +1,6 @@
 """The server's side: adds masked uploads, collects shares from the decryptors, and removes the masks from the sum."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -158,12 +158,11 @@ class Collector:
         found = [position for position, by in self._complaints.items() if len(by) > tolerated]
         return [self.session.roster[position].id for position in sorted(found)]
 
-    def unmask(self, *, limits: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    def unmask(self, *, limit: int) -> npt.NDArray[np.int64]:
         """Return the sum of the uploads; call it once, when `is_complete`.
 
         Args:
-            limits: the largest magnitude of a number in one upload, for consecutive parts of it: pairs of the length of
-                a part and its limit.
+            limit: the largest magnitude of a number in one upload.
 
         Raises:
             UnmaskingError: a client shared other seeds than it committed to.
@@ -175,16 +174,9 @@ class Collector:
             sign = 1 if which == 0 else sign_of(position, self.session.neighbours(position)[which - 1])
             masks.append((seed, -sign))
         add_masks(self._sum, masks)
-        total = self._sum.view(np.int64)
-        start = 0
-        for length, limit in limits:
-            part, bound = total[start : start + length], limit * len(self._sealed)
-            if part.size and (int(part.max()) > bound or int(part.min()) < -bound):
-                raise ProtocolError(
-                    "the sum is larger than its uploads can be: a client did not use the masks it shared"
-                )
-            start += length
-        assert start == len(total)
+        total, bound = self._sum.view(np.int64), limit * len(self._sealed)
+        if total.size and (int(total.max()) > bound or int(total.min()) < -bound):
+            raise ProtocolError("the sum is larger than its uploads can be: a client did not use the masks it shared")
         return total
 
     def _needed(self) -> list[tuple[int, int]]:
