@@ -200,15 +200,15 @@ def test_without_a_terminal_each_round_is_a_line(tmp_path: Path, monkeypatch: py
 def test_the_summary_lists_every_node_and_ends_with_the_next_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """node1 has taken part in round 0 of 0 and 1; node10 is never available."""
+    """node1 has taken part in round 0 of 0 and 1; node10 has never been connected."""
     status = JobStatus(
         rounds=2, last_round={"node1": 0, "node2": 1}, num_applied={"node1": 1, "node2": 1}, last_merged=1
     )
     request = Request(None, tmp_path / "my job", 3, None, tls=False, secure=False, seed=0, settings=[], faults={})
-    _print_summary(request, ["node1", "node2", "node10"], status, FaultInjector([]))
+    _print_summary(request, status, FaultInjector([]), never={"node10"})
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=2) for line in lines[1:4]]
-    assert rows == [["node1", "1", "1"], ["node2", "1", "0"], ["node10", "0", "never took part"]]
+    assert rows == [["node1", "1", "1"], ["node2", "1", "0"], ["node10", "0", "never connected"]]
     assert lines[-1] == f"next: fedlatest audit '{tmp_path / 'my job'}'"
 
 
