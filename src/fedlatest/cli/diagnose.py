@@ -41,7 +41,7 @@ def diagnose(
         Path | None, typer.Option("--out", help="Folder for diagnosis.json, diagnosis.png and report.html.")
     ] = None,
 ) -> None:
-    """Say what a fleet's availability means for training.
+    """Analyse what a fleet's availability means for training.
 
     How available the clients are, what FedAvg and FedLaAvg would do with them, and what to use.
     """

@@ -42,7 +42,7 @@ def reproduce(
         str | None, typer.Option(help="A Dask scheduler's address, or local; see docs/cluster.md.")
     ] = None,
 ) -> None:
-    """Run the paper's experiments and judge its claims.
+    """Run the paper's experiments and check its claims.
 
     The figures are drawn, too. Finished runs are reused, and interrupted runs continue from their last checkpoint.
     """

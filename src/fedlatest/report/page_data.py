@@ -27,7 +27,7 @@ MOST_PICTURES = 60  # runs; a page with more shows only who was available, not w
 MOST_POINTS = 300  # per curve over clients or over staleness
 MOST_LABEL_VALUES = 4000  # per run: evaluations x labels
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"  # one character per cell of a picture
-DIGITS = 5
+DIGITS = 6
 
 Json = dict[str, Any]
 
@@ -288,10 +288,10 @@ def encode(shares: npt.NDArray[np.float64]) -> str:
 
 
 def rounded(values: npt.ArrayLike) -> list[float | None]:
-    """Round to five significant digits; NaN and infinity become None, since JSON cannot represent them.
+    """Round to six significant digits; NaN and infinity become None, since JSON cannot represent them.
 
-    >>> rounded([0.123456, 2.0, float("nan")])
-    [0.12346, 2, None]
+    >>> rounded([0.1234567, 2.0, float("nan")])
+    [0.123457, 2, None]
     """
     return [_round(float(value)) for value in np.asarray(values, np.float64)]
 
