@@ -30,7 +30,7 @@ def test_data_of_a_run(tmp_path: Path) -> None:
     [run], [shown] = data["runs"], data["maps"]
     assert run["rounds"] == [0, 2, 4]
     assert run["curves"]["test_accuracy"] == [[0, 0.2, 0.4], [0.01, 0.21, 0.41]]
-    assert run["published"] == {"rounds": [0, 4], "train_loss": [2, None], "test_accuracy": [0.1, 0.12346]}
+    assert run["published"] == {"rounds": [0, 4], "train_loss": [2, None], "test_accuracy": [0.1, 0.123456]}
     assert run["staleness"]["rounds"] == [2, 4]
     assert run["staleness"]["bound"] == 7
     assert run["staleness"]["values"] == [0, 1, 2, 3]
