@@ -65,5 +65,5 @@ def test_experiments_are_unique_and_the_longest_comes_first() -> None:
 def test_select_figures() -> None:
     assert [figure.name for figure in MNIST.select_figures([])] == list(FIGURES)
     assert [figure.name for figure in MNIST.select_figures(["chart"])] == ["chart"]
-    with pytest.raises(ConfigError, match="--figure chat: unknown; choose one of availability, chart"):
+    with pytest.raises(ConfigError, match=r"--figure chat: unknown; did you mean chart\?"):
         MNIST.select_figures(["chat"])
