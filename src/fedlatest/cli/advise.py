@@ -52,7 +52,9 @@ def advise(
     clients: Annotated[int | None, typer.Option(help="N, the number of clients.")] = None,
     cohort: Annotated[int | None, typer.Option(help="K, the number of clients in a cohort.")] = None,
     participation: Annotated[float | None, typer.Option(help="K / N, instead of K.")] = None,
-    e: Annotated[int | None, typer.Option("--e", help="E: every client is available at least once in any E rounds.")] = None,
+    e: Annotated[
+        int | None, typer.Option("--e", help="E: every client is available at least once in any E rounds.")
+    ] = None,
     recorded: Annotated[Path | None, typer.Option("--trace", help="A trace (CSV) from which E is measured.")] = None,
     round_length: Annotated[float, typer.Option(help="Length of a round, in the trace's unit of time.")] = 1.0,
     rounds: Annotated[int | None, typer.Option(help="T or R, the number of rounds.")] = None,
