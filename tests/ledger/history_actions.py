@@ -262,9 +262,8 @@ class History(HistoryState):
         self.connection.trigger.disarm()
         for device in self.devices.values():
             device.storage.trigger.disarm()
-        if self.accepted:
-            self.do_close_round(0, 0)
-            self.check()
+        self.do_close_round(0, 0)
+        self.check()
         without_base = self.clients_without_base()
         num_reports = self.num_reports
         self.check_progress()
