@@ -145,8 +145,7 @@ class SecureHistory(History):
         try:
             instructions = self.secure.requests()
         except ProtocolError:
-            staying = [client for client, sent in self.collected.items() if decode_reply(sent.header).kind == "upload"]
-            assert len(staying) < self.min_cohort
+            assert len(self.collected) < self.min_cohort
             self.statistics["session: too few uploads"] += 1
             self.do_end_session()
             return
@@ -181,9 +180,9 @@ class SecureHistory(History):
             np.zeros(SIZE, np.int64),
         )
         assert change.tolist() == expected.tolist(), "the unmasked sum is not that of the uploads"
-        for client, reply in end.replies.items():
+        for client in end.replies:
             assert client not in self.accepted, "two uploads of one client count in a round"
-            self.accepted[client] = None if reply.kind == "goodbye" else uploads[client]
+            self.accepted[client] = uploads[client]
         self.statistics["session: unmasked"] += 1
         self.statistics["session: unmasked with dropouts"] += len(collected) < self.num_asked
 
@@ -360,7 +359,8 @@ class SecureHistory(History):
         assert reply.weight == 0, "a client sent its weight"
         assert not reply.metrics, "a client sent its metrics"
         recorded, base = None, np.zeros(SIZE, np.int32)
-        if reply.kind in ("upload", "goodbye"):
+        assert reply.kind != "goodbye" or reply.upload is None, "a client sent more than its wish to leave"
+        if reply.kind == "upload":
             assert instruction.payload, "a client uploaded without a session"
             assert reply.upload is not None
             assert reply.ticket is not None

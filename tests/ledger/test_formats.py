@@ -113,13 +113,13 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         for (table,) in job.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
     }
     assert columns == {
-        "job": ["id", "schema", "config", "layout", "created", "noise_plan"],
-        "state": ["round", "boot", "epoch", "token", "uptime", "session", "weight", "releases"],
+        "job": ["id", "schema", "config", "layout", "created", "noise_plan", "checksum_seed"],
+        "state": ["round", "boot", "epoch", "token", "uptime", "session", "weight", "releases", "ending_epoch"],
         "clients": [
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key"),
-            *("participations", "last_participation"),
+            *("participations", "last_participation", "checksum"),
         ],
         "expelled": ["client"],
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],

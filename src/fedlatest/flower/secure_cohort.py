@@ -53,7 +53,7 @@ class SecureCohort:
             is_late = loop.clock() - began >= deadline
             if secure.session is not None and (is_late or not self._awaits_uploads()):
                 self._unmask()
-                if loop.outcome.has_upload:
+                if loop.outcome.accepted:
                     return
             if is_late:
                 return
@@ -74,19 +74,18 @@ class SecureCohort:
         assert settings is not None
         available = loop.available_clients()
         idle = available - loop.messages.busy() - loop.outcome.not_to_ask
-        leaving = idle & loop.leaving  # their goodbyes are masked among enough uploads of the others
-        selected = select(loop.algorithm, loop.ledger, loop.arrays, idle - leaving, cohort_size=loop.cohort_size)
+        selected = select(loop.algorithm, loop.ledger, loop.arrays, idle, cohort_size=loop.cohort_size)
         decryptors = self._choose_decryptors(available, settings["num_decryptors"])
         if len(selected) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
             return
         try:
-            instructions = self._secure.open(selected, decryptors=decryptors, leaving=sorted(leaving))
+            instructions = self._secure.open(selected, decryptors=decryptors)
         except ProtocolError as error:  # such as too few clients with keys
             if self._reported != loop.ledger.round:
                 self._reported = loop.ledger.round
                 loop.events.write("session_failed", round=loop.ledger.round, why=str(error))
             return
-        loop.record_selection(idle - leaving, loop.cohort_size)
+        loop.record_selection(idle, loop.cohort_size)
         loop.send("train", instructions, model)
         loop.outcome.asked += instructions
         names = [loop.display_name(client) for client in instructions]
@@ -137,7 +136,7 @@ class SecureCohort:
         loop = self._loop
         outcome = loop.outcome
         for client, reply in end.replies.items():
-            (outcome.left if reply.kind == "goodbye" else outcome.accepted).append(client)
+            outcome.accepted.append(client)
             if reply.trained and reply.metrics and loop.shares_metrics:
                 outcome.measurements.append((1.0, reply.metrics))  # the server does not know the weights
         if end.why:

@@ -11,6 +11,7 @@ from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, read_noise_plan
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
+from fedlatest.ledger.linear_checksum import LinearChecksum
 from fedlatest.ledger.secure_settings import weight_units
 
 
@@ -23,7 +24,7 @@ class Audit(NamedTuple):
     num_clients: int
     in_sum: list[str]  # clients whose updates are in the sum, according to the ledger
     unreached: list[str]  # those of them whose update was not found in any store
-    damaged: list[str]  # those of them whose update does not have the digest in the ledger
+    damaged: list[str]  # those of them whose update is not the one that they have added, by digest or checksum
     wrong_weight: list[str]  # those of them whose update has another weight in their store than in the ledger
     max_difference: int | None  # in units, between the sum and the updates; None if updates were not found
     clients: list[ClientRow]  # all clients of the job
@@ -76,11 +77,16 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
     found = _find_at_server(database, in_sum) if memory == "server" else _find_in_stores(job, in_sum, stores)
     rest = database.get_arrays("sum")["total"]
     damaged, wrong_weight = [], []
+    [(seed,)] = database.rows("SELECT checksum_seed FROM job")
+    checksum, verifies = LinearChecksum(seed), memory == "client" and not secure
     for client in in_sum:
         if client.id in found:
             update, weight, salt = found[client.id]
             rest -= update
-            damaged += [client.id] if digest_of(update, salt) != client.digest else []
+            is_other = digest_of(update, salt) != client.digest
+            # A digest is a claim; the checksum is of what was added.
+            is_other |= verifies and client.checksum not in (None, checksum.of(update))
+            damaged += [client.id] if is_other else []
             wrong_weight += [client.id] if not secure and weight != client.weight else []
     unreached = [client.id for client in in_sum if client.id not in found]
     if secure and not unreached and sum(weight_units(weight) for _, weight, _ in found.values()) != total_weight:

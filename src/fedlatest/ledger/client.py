@@ -216,6 +216,8 @@ def _handle_ticket(
             return _ahead(store, instruction, state)
         result = LocalUpdate(update, pending.weight, {})
         return _upload(store, instruction, session, state, base, base_update, pending, result)
+    if state.leaving and session is not None:  # the server cannot see a difference, so it starts a new epoch
+        return _reply("goodbye", instruction, state)
     if not state.leaving:
         state = _count_participation(state, instruction)
     if state.leaving:
@@ -306,7 +308,7 @@ def _upload(
     together with the weight.
     """
     # A repeated upload from before the request to leave is not zero and stays an upload.
-    leaves = state.leaving and not result.update.any()
+    leaves = state.leaving and session is None and not result.update.any()
     upload = result.update
     if base_update is not None:
         target = upload if upload.flags.writeable else None  # in place where possible: updates may be large

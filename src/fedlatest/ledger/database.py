@@ -36,19 +36,22 @@ from fedlatest.files import acquire_lock, release_lock, sync
 from fedlatest.ledger.fixed_point import SUM_DTYPE
 from fedlatest.ledger.job_config import Arrays, ArraySpec, JobConfig, Layout
 
-SCHEMA = 2
+SCHEMA = 3  # to be increased with every change of TABLES; `migrations.py` converts ledgers of earlier schemas
 CHUNK = 16 * 2**20  # bytes per row; SQLite cannot store a blob above 1 GB
 FILE_BYTES = 2**20
 TABLES = """
-CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL, noise_plan TEXT);
+CREATE TABLE job (
+    id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL, noise_plan TEXT, checksum_seed TEXT
+);
 CREATE TABLE state (
-    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, weight INTEGER, releases INTEGER
+    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, weight INTEGER, releases INTEGER,
+    ending_epoch INTEGER
 );
 CREATE TABLE clients (
     number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
     seen REAL, last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
     issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT, public_key TEXT,
-    participations INTEGER, last_participation INTEGER
+    participations INTEGER, last_participation INTEGER, checksum INTEGER
 );
 CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, checksum INTEGER, file TEXT,
@@ -57,7 +60,7 @@ CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB,
     noise_seed TEXT
 );
-CREATE TABLE IF NOT EXISTS tasks (
+CREATE TABLE tasks (
     round INTEGER PRIMARY KEY, began REAL, cohort_size INTEGER, deadline REAL, selections BLOB, tasks BLOB
 );
 """
@@ -181,12 +184,6 @@ class Database:
         [(schema,)] = self.rows("SELECT schema FROM job")
         if schema != SCHEMA:
             raise LedgerError(f"the ledger has schema {schema}, this version of fedlatest reads schema {SCHEMA}")
-
-    def add_missing_tables(self) -> None:
-        """Create the tables that ledgers of this schema did not have in earlier versions, inside `write`."""
-        for statement in TABLES.split(";"):
-            if "IF NOT EXISTS" in statement:
-                self.execute(statement)
 
     def check_structure(self) -> None:
         """Raise LedgerError if pages of the file are damaged; arrays are checked when they are read."""
@@ -467,8 +464,9 @@ def create_job(
         for statement in TABLES.split(";"):
             database.execute(statement)
         plan = None if noise_plan is None else json.dumps(noise_plan)
-        job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time(), plan)
-        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?)", *job)
-        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0, 0)", secrets.token_hex(8))
+        created = (time.time(), plan, secrets.token_hex(32))
+        job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, *created)
+        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?, ?)", *job)
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0, 0, 0)", secrets.token_hex(8))
         database.put_arrays("server", arrays)
         database.put_arrays("sum", {"total": np.zeros(layout.size, SUM_DTYPE)})

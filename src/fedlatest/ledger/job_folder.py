@@ -71,8 +71,21 @@ def expel(ledger: Path, client: str, *, undo: bool = False) -> None:
         undo: readmit the client.
     """
     with Database.open(ledger) as database, database.write():
+        database.check_schema()
         statement = "DELETE FROM expelled WHERE client = ?" if undo else "INSERT OR IGNORE INTO expelled VALUES (?)"
         database.execute(statement, client)
+
+
+def end_epoch(ledger: Path) -> int:
+    """Ask for the end of the current epoch and return its number.
+
+    A running server starts a new epoch after its current round, otherwise the next server starts one before its first.
+    """
+    with Database.open(ledger) as database, database.write():
+        database.check_schema()
+        database.execute("UPDATE state SET ending_epoch = epoch")
+        [(epoch,)] = database.rows("SELECT epoch FROM state")
+        return int(epoch)
 
 
 def back_up(ledger: Path, copy: Path) -> None:

@@ -67,14 +67,9 @@ class SecureSession:
         self.replies[reply.client] = replace(reply, upload=None, payload=b"")
 
     def requests(self) -> dict[str, UnmaskRequest]:
-        """Return the requests to the decryptors; raise ProtocolError if the sum must not be unmasked.
-
-        Goodbyes do not count for the minimum: if all but one client left in a session, the update of the one that stays
-        would be the new sum.
-        """
-        num_uploads = sum(reply.kind != "goodbye" for reply in self.replies.values())
-        if num_uploads < self.min_cohort:
-            raise ProtocolError(f"{num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
+        """Return the requests to the decryptors; raise ProtocolError if the sum must not be unmasked."""
+        if len(self.replies) < self.min_cohort:
+            raise ProtocolError(f"{len(self.replies)} uploads are too few to unmask: the minimum is {self.min_cohort}")
         self.requested = True
         return self._collector.requests()
 
