@@ -7,8 +7,8 @@ import numpy as np
 
 from fedlatest.ledger import ClientStore, Epoch, Instruction, JobConfig, Reply, Ticket, encode
 from fedlatest.ledger.client_store import ClientState, StoredUpdate
-from fedlatest.ledger.database import TABLES
 from fedlatest.ledger.messages import decode_instruction, decode_reply
+from fedlatest.ledger.schema import TABLES
 from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import Job
 
@@ -78,13 +78,14 @@ def test_files_of_a_client() -> None:
     stored = StoredUpdate(Ticket(5, "b"), digest, 2.0)
     ClientStore(storage).save_update(JOB, state, stored, np.array([1, 2], np.int32))
     content = {
+        "format": 2,
         "client": "me",
         "config": "config",
         "epoch": [1, "e"],
         "seen": 4,
         "slots": [[5, "b", digest, 2.0]],
         "leaving": True,
-        "checksum": "0915259bddfe1054",
+        "checksum": "ad6644fdeb653512",
     }
     assert storage.files == {
         f"{JOB}/5-b.value": b"\x01\0\0\0\x02\0\0\0",

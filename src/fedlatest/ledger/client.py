@@ -30,7 +30,7 @@ from fedlatest.ledger.fixed_point import (
 )
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout, hash_of
-from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
+from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket, check_protocol
 from fedlatest.ledger.participation import ParticipationLimits, shares_metrics
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 # `fedlatest.ledger.secure_client` is imported where it is needed: only secure jobs need the library `cryptography`.
 SALT_BYTES = 16
+EARLY_HASH_LENGTH = 16  # hexadecimal digits
 log = logging.getLogger("fedlatest")
 
 
@@ -107,6 +108,10 @@ def handle_instruction(
         stored = store.load(instruction.job, verify=False)
     except FedlatestError as error:
         return _reply("failed", instruction, unknown, why=str(error))
+    if stored is not None and _is_early_hash_of(instruction.config, stored.config):
+        stored = replace(stored, config=instruction.config)
+        with store.lock():
+            store.save_state(instruction.job, stored)
     state = stored or unknown
     if state.config != instruction.config:
         why = f"this client joined the job with the config {state.config}, the server now has {instruction.config}"
@@ -118,6 +123,9 @@ def handle_instruction(
     if state.client != instruction.client:
         return _reply("failed", instruction, state, why=f"this is client {state.client}, not {instruction.client}")
     try:
+        check_protocol(
+            instruction.protocol, sender="server", receiver="client", is_secure=_is_secure(instruction)
+        )  # fmt: skip
         _check_settings(instruction)
         if _is_outdated(instruction, state):
             return _ahead(store, instruction, state)
@@ -172,6 +180,11 @@ def _check_settings(instruction: Instruction) -> None:
     settings = {name: value for name, value in instruction.settings.items() if name != "size"}
     if hash_of(settings) != instruction.config:
         raise ProtocolError("the settings in the instruction are not those of the job")
+
+
+def _is_early_hash_of(config: str, early: str) -> bool:
+    """Whether a stored hash is that of the configuration, but of 64 bits, as versions before 2026-11-17 computed it."""
+    return len(early) == EARLY_HASH_LENGTH and config.startswith(early) and len(config) > EARLY_HASH_LENGTH
 
 
 def _is_secure(instruction: Instruction) -> bool:

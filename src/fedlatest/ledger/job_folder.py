@@ -17,6 +17,7 @@ from fedlatest.files import acquire_lock, release_lock, sync, write_atomically
 from fedlatest.ledger.client_store import ClientStore, FolderStorage
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.event_log import read_events
+from fedlatest.ledger.schema import migrate
 
 LEDGER, EVENTS = "ledger.sqlite", "events.jsonl"
 
@@ -71,7 +72,6 @@ def expel(ledger: Path, client: str, *, undo: bool = False) -> None:
         undo: readmit the client.
     """
     with Database.open(ledger) as database, database.write():
-        database.check_schema()
         statement = "DELETE FROM expelled WHERE client = ?" if undo else "INSERT OR IGNORE INTO expelled VALUES (?)"
         database.execute(statement, client)
 
@@ -82,7 +82,8 @@ def end_epoch(ledger: Path) -> int:
     A running server starts a new epoch after its current round, otherwise the next server starts one before its first.
     """
     with Database.open(ledger) as database, database.write():
-        database.check_schema()
+        if not database.has_current_schema():
+            raise LedgerError(f"{ledger}: an earlier fedlatest has written it; start a server of this version first")
         database.execute("UPDATE state SET ending_epoch = epoch")
         [(epoch,)] = database.rows("SELECT epoch FROM state")
         return int(epoch)
@@ -139,6 +140,7 @@ def restore(ledger: Path, copy: Path) -> None:
     def write(draft: Path) -> None:
         shutil.copyfile(copy, draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as target:
+            migrate(Database(target))
             target.execute("UPDATE state SET releases = max(releases, ?)", (releases,))
             target.execute("UPDATE rounds SET noise_seed = NULL")
         sync(draft)  # the old ledger needs its log until the copy is complete

@@ -43,16 +43,17 @@ from fedlatest.ledger.checks import (
     lacks_base,
 )
 from fedlatest.ledger.client_table import ClientRow, ClientTable
-from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan
+from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan, read_settings
 from fedlatest.ledger.durations import RoundTasks, write_tasks
 from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
-from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
+from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, hash_of
 from fedlatest.ledger.limits import Limits
 from fedlatest.ledger.linear_checksum import MODULUS, LinearChecksum
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
 from fedlatest.ledger.participation import ParticipationLimits
 from fedlatest.ledger.round_sums import RoundSums, add_upload
+from fedlatest.ledger.schema import migrate
 from fedlatest.ledger.secure_rounds import SecureRounds
 
 Outcome = Literal[
@@ -99,8 +100,9 @@ class Ledger:
     ) -> None:
         self.database, self.limits, self._clock, self._token = database, limits or Limits(), clock, token
         self.job, self.config, self.layout = read_job(database)
-        self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
-        self._settings = {**self.config.as_dict(), "size": self.layout.size}
+        settings = read_settings(database)
+        self._config_hash, self._layout_hash = hash_of(settings), self.layout.hash
+        self._settings = {**settings, "size": self.layout.size}
         self._participation = ParticipationLimits.of(self.config.privacy)
         self.noise_plan = read_noise_plan(database)
         self._boot = token()
@@ -162,6 +164,7 @@ class Ledger:
             if database.is_new:
                 create_job(database, config, layout, arrays(), noise_plan=noise_plan())
             database.check_structure()
+            migrate(database)
             _check_job_is(database, config, layout)
             return cls(database, **options)
         except BaseException:
@@ -485,7 +488,8 @@ class Ledger:
     # Internals
 
     def _check_job(self, reply: Reply) -> None:
-        check_job(reply, job=self.job, config=self._config_hash, layout=self._layout_hash)
+        identity = {"job": self.job, "config": self._config_hash, "layout": self._layout_hash}
+        check_job(reply, **identity, is_secure=self.secure is not None)
 
     def _handle_inconsistency(self, reply: Reply, client: ClientRow | None) -> Verdict | None:
         """Prepare the recovery if the client's state contradicts the ledger: a new epoch or a higher ticket number."""
@@ -701,14 +705,19 @@ def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None
             f"the privacy settings of a job cannot change: it was created with {stored_config.privacy}, given are "
             f"{config.privacy}; a new job in another folder has a budget of its own, which adds to this one"
         )
-    for name, stored, given in (
-        ("config", stored_config.hash, config.hash),
-        ("model layout", stored_layout.hash, layout.hash),
-    ):
-        if stored != given:
-            raise LedgerError(
-                f"the job was created with the {name} {stored}, the given one is {given}: use another job folder"
-            )
+    if stored_layout.hash != layout.hash:
+        raise LedgerError(
+            f"the job was created with the model layout {stored_layout.hash}, the given one is {layout.hash}: use "
+            "another job folder"
+        )
+    if stored_config.hash != config.hash:
+        stored, given = stored_config.as_dict(), config.as_dict()
+        changed = sorted(name for name in {*stored, *given} if stored.get(name) != given.get(name))
+        what = "; ".join(f"{name} was {stored.get(name)}, is now {given.get(name)}" for name in changed)
+        raise LedgerError(
+            f"the job was created with the config {stored_config.hash}, the given one is {config.hash} ({what}): use "
+            "another job folder, or the settings of the job"
+        )
 
 
 def _owner(client: ClientRow) -> str:
