@@ -16,7 +16,7 @@ from fedlatest.ledger.audit import audit
 from fedlatest.ledger.client_store import FORMAT, _checksum_of
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.job_folder import back_up, end_epoch, restore
-from fedlatest.ledger.messages import PROTOCOL, decode_instruction, decode_reply, encode
+from fedlatest.ledger.messages import PROTOCOL_VERSION, decode_instruction, decode_reply, encode
 from fedlatest.ledger.schema import SCHEMA, TABLES, migrate
 from tests.after_test import after_test
 from tests.ledger.faults import CrashError, FaultyConnection
@@ -241,11 +241,12 @@ def test_state_of_a_newer_client_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_each_side_says_which_one_to_upgrade() -> None:
-    newer = rf"has protocol {PROTOCOL + 1}, the (client|server) understands 1 to {PROTOCOL}: upgrade fedlatest at the "
+    newest = PROTOCOL_VERSION
+    newer = rf"has protocol {newest + 1}, the (client|server) understands 1 to {newest}: upgrade fedlatest at the "
     with pytest.raises(ProtocolError, match=f"the server {newer}client"):
-        decode_instruction("a header of the future", b"", PROTOCOL + 1)
+        decode_instruction("a header of the future", b"", PROTOCOL_VERSION + 1)
     with pytest.raises(ProtocolError, match=f"the client {newer}server"):
-        decode_reply("a header of the future", None, b"", PROTOCOL + 1)
+        decode_reply("a header of the future", None, b"", PROTOCOL_VERSION + 1)
     for odd in (0, -1, "2", None, 2.0, True, 2**70):
         with pytest.raises(ProtocolError, match="has protocol"):
             decode_reply("{}", None, b"", odd)
@@ -259,7 +260,7 @@ def test_earlier_clients_and_servers_fit_only_to_jobs_without_masks(name: str, f
     hello = server.ledger.instruction("a", "hello")
     reply = server.reply(decode_instruction(encode(hello), b"", 1))
     assert reply.kind == ("hello" if fits else "failed")
-    why = f"understands 2 to {PROTOCOL} in a secure job: upgrade fedlatest at the"
+    why = f"understands 2 to {PROTOCOL_VERSION} in a secure job: upgrade fedlatest at the"
     assert fits or reply.why == f"the server has protocol 1, the client {why} server"
     verdict = server.ledger.handle_hello(replace(server.reply(hello), protocol=1))
     expected = ("refused", f"the client has protocol 1, the server {why} client")

@@ -27,7 +27,7 @@ from fedlatest.errors import ProtocolError
 InstructionKind = Literal["hello", "train", "rebase", "unmask"]
 ReplyKind = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead", "unmasked"]
 LEAVING = "leaving"  # value of `why` in the hello of a client that wants to leave
-PROTOCOL, OLDEST_PROTOCOL = 2, 1  # of this version, and the oldest one that it understands
+PROTOCOL_VERSION, OLDEST_PROTOCOL = 2, 1  # of this version, and the oldest one that it understands
 OLDEST_SECURE_PROTOCOL = 2  # likewise in secure jobs: with protocol 1, goodbyes were masked uploads
 MAX_HEADER = 64 * 1024
 _JOB = re.compile(r"[0-9a-f]{32}")
@@ -84,7 +84,7 @@ class Instruction:
     applied_digest: str = field(default="", metadata={"key": "value"})
     settings: Mapping[str, Any] = field(default_factory=dict)
     payload: bytes = b""
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class Reply:
     highest_session: int = field(default=0, metadata={"key": "session"})
     upload: npt.NDArray[Any] | None = None  # int32; uint64 if masked
     payload: bytes = b""
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
 
 
 def encode(message: Instruction | Reply) -> str:
@@ -155,16 +155,16 @@ def encode(message: Instruction | Reply) -> str:
 def check_protocol(protocol: Any, *, sender: str, receiver: str, is_secure: bool = False) -> None:
     """Raise ProtocolError, which says which side to upgrade, unless this version understands a protocol."""
     oldest = OLDEST_SECURE_PROTOCOL if is_secure else OLDEST_PROTOCOL
-    if not _is_count(protocol) or not oldest <= protocol <= PROTOCOL:
+    if not _is_count(protocol) or not oldest <= protocol <= PROTOCOL_VERSION:
         older = sender if _is_count(protocol) and protocol < oldest else receiver
         job = " in a secure job" if is_secure else ""
         raise ProtocolError(
-            f"the {sender} has protocol {str(protocol)[:20]}, the {receiver} understands {oldest} to {PROTOCOL}{job}: "
-            f"upgrade fedlatest at the {older}"
+            f"the {sender} has protocol {str(protocol)[:20]}, the {receiver} understands {oldest} to "
+            f"{PROTOCOL_VERSION}{job}: upgrade fedlatest at the {older}"
         )
 
 
-def decode_instruction(header: str, payload: bytes = b"", protocol: Any = PROTOCOL) -> Instruction:
+def decode_instruction(header: str, payload: bytes = b"", protocol: Any = PROTOCOL_VERSION) -> Instruction:
     """Parse the header of an instruction; raise ProtocolError if it is not valid."""
     check_protocol(protocol, sender="server", receiver="client")
     values = _decode(header, Instruction)
@@ -174,7 +174,7 @@ def decode_instruction(header: str, payload: bytes = b"", protocol: Any = PROTOC
     return Instruction(**values, payload=payload, protocol=protocol)
 
 
-def decode_reply(header: str, upload: Any = None, payload: bytes = b"", protocol: Any = PROTOCOL) -> Reply:
+def decode_reply(header: str, upload: Any = None, payload: bytes = b"", protocol: Any = PROTOCOL_VERSION) -> Reply:
     """Parse the header of a reply; raise ProtocolError if it is not valid. The ledger checks the upload itself."""
     check_protocol(protocol, sender="client", receiver="server")
     values = _decode(header, Reply)
@@ -205,7 +205,10 @@ def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any
         raise ProtocolError("the header is not JSON") from None
     fields = _HEADER_FIELDS[kind]
     if not isinstance(found, dict) or set(found) | _OPTIONAL_KEYS[kind] != set(fields):
-        raise ProtocolError(f"the header does not have the keys of a {kind.__name__.lower()} of this version")
+        raise ProtocolError(
+            f"the header does not have the keys of a {kind.__name__.lower()} of protocol {PROTOCOL_VERSION}: upgrade "
+            "fedlatest at both sides"
+        )
     return {fields[key].name: _parse(key, fields[key].type, value) for key, value in found.items()}
 
 
