@@ -1,4 +1,4 @@
-"""The commands on the ledger of a job: audit, expel, trace, backup and restore."""
+"""The commands on the ledger of a job: audit, expel, epoch, trace, backup and restore."""
 
 import contextlib
 import shutil
@@ -157,6 +157,17 @@ def test_expel_and_readmit_a_client(job: Job, tmp_path: Path) -> None:
     assert done.stdout == "a: is readmitted; it joins again when the server asks it\n"
     assert job.ledger.remove_expelled() == []
     assert job.exchange_hello("a").outcome == "joined"
+
+
+def test_epoch_ends_after_the_round(job: Job, tmp_path: Path) -> None:
+    """The server is running."""
+    done = fedlatest_here("epoch", "job", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "epoch 1 ends: the server starts a new one after the current round, or when it starts\n",
+    )
+    assert job.ledger.end_epoch_if_requested()
+    assert job.ledger.epoch.number == 2
 
 
 def test_expel_of_an_unknown_client(job: Job, tmp_path: Path) -> None:

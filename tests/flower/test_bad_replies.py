@@ -202,3 +202,33 @@ def test_a_name_with_the_prefix_of_keys_is_refused(tmp_path: Path) -> None:
     for _ in range(3):
         assert sorted(job.run_round().accepted) == ["a", "b"]
     assert [event["why"] for event in job.events("refused")] == ["it claims to be key-0123456789abcdef"]
+
+
+def test_versions_that_do_not_fit_say_which_side_to_upgrade(tmp_path: Path) -> None:
+    """First the client has a newer protocol than the server, then the server a newer one than the client."""
+    job = SmallJob(tmp_path, clients="a")
+    of_the_server = job.grid.push_messages
+
+    def from_a_newer_client(node: int, message: Message) -> Message:
+        message.content.config_records[PROTOCOL]["protocol"] = 99
+        return message
+
+    def from_a_newer_server(messages: Any) -> Any:
+        messages = list(messages)
+        for message in messages:
+            message.content.config_records[PROTOCOL]["protocol"] = 99
+        return of_the_server(messages)
+
+    job.grid.on_reply = from_a_newer_client
+    job.run_round()
+    job.grid.on_reply = lambda node, message: message
+    job.grid.push_messages = from_a_newer_server  # type: ignore[method-assign]
+    job.run_round()
+    [refused] = {event["why"] for event in job.events("refused")}
+    [failed] = {event["why"] for event in job.events("failed")}
+    assert refused == "the client has protocol 99, the server understands 1 to 2: upgrade fedlatest at the server"
+    assert "the server has protocol 99, the client understands 1 to 2: upgrade fedlatest at the client" in failed
+    job.grid.push_messages = of_the_server  # type: ignore[method-assign]
+    job.now += job.timeouts.deadline
+    job.run_round()
+    assert job.run_round().accepted == ["a"]

@@ -210,7 +210,7 @@ def test_settings_that_break_the_guarantee_are_refused(tmp_path: Path, options: 
 
 def test_with_secure_aggregation(tmp_path: Path) -> None:
     """The masked sum is exact and gets the same kind of noise; limits of participation hold, and a client can leave
-    after its last participation."""
+    after its last participation, which starts a new epoch."""
     privacy = guarantee(rounds=12, min_separation=2, max_participations=2)
     job = job_with(tmp_path, privacy, clients="abcdef", cohort_size=3, secure=SecureAggregation(2, 4))
     moves, totals = steps(job, 4)
@@ -226,10 +226,14 @@ def test_with_secure_aggregation(tmp_path: Path) -> None:
     job.messages.forget("a")
     job.loop.wait_for_clients(8, timeout=5)
     outcome = job.run_round()
-    assert (sorted(outcome.accepted), outcome.left) == (["g", "h"], ["a"])
+    assert sorted(outcome.accepted) == ["g", "h"]
+    assert [client.id for client in job.ledger.clients()] == list("bcdefgh")
     audit = job.audit()
-    assert audit.holds
-    assert sorted(audit.in_sum) == list("bcdefgh")
+    assert (audit.epoch, audit.in_sum, audit.holds) == (2, [], True)
+    job.run_round()
+    job.run_round()
+    assert sorted(job.audit().in_sum) == ["g", "h"]  # the others have used up their participations
+    assert job.audit().holds
 
 
 def test_server_sees_exact_sums_which_can_reveal_an_update(tmp_path: Path) -> None:

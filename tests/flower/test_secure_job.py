@@ -176,16 +176,21 @@ def test_a_server_that_stops_between_collecting_and_unmasking(tmp_path: Path, mo
     assert job.audit().holds
 
 
-def test_a_client_leaves_within_a_session(tmp_path: Path) -> None:
-    """Its goodbye is masked among the uploads of the others; the total weight decreases by its weight."""
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_client_that_leaves_is_removed_with_a_new_epoch(restarts: bool, tmp_path: Path) -> None:
+    """The server learns that it leaves from its hello, or when it asks the client to train."""
     job = secure_job(tmp_path)
     for _ in range(3):
         job.run_round()
     assert job.ledger.sums().total_weight == 10.0
     assert job.store("a").leave(job.ledger.job)
-    job.messages.forget("a")  # as if its node had restarted: it says hello and that it wants to leave
-    outcomes = [job.run_round() for _ in range(3)]
-    assert ["a"] in [outcome.left for outcome in outcomes]
+    if restarts:
+        job.messages.forget("a")  # as if its node had restarted
+    outcomes = [job.run_round() for _ in range(4)]
+    assert restarts == (["a"] not in [outcome.left for outcome in outcomes])
+    assert [event["why"] for event in job.events("resync")] == ["a: the client had asked to leave"]
+    assert [event["client"] for event in job.events("left")] == ["a"]
+    assert all(outcome.accepted for outcome in outcomes)
     assert job.ledger.sums().total_weight == 8.0
     audit = job.audit()
     assert audit.holds

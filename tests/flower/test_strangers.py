@@ -1,13 +1,19 @@
 """Clients that come and go without contributing, that are refused, or that an operator expels, in whole rounds."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from flwr.app import Message
 
 from fedlatest.errors import DeclinedError
-from fedlatest.flower import ClientResult, ClientTask, Timeouts, client_app
-from fedlatest.ledger import Limits
-from fedlatest.ledger.job_folder import expel
+from fedlatest.flower import ClientResult, ClientTask, Timeouts, client_app, to_record
+from fedlatest.flower.message_records import read_reply
+from fedlatest.ledger import Limits, encode
+from fedlatest.ledger.hashing import checksum_of
+from fedlatest.ledger.job_folder import end_epoch, expel
 from tests.flower.small_job import SmallJob, Weights, towards
 from tests.flower.test_round_loop import DelayedUploads
 
@@ -124,6 +130,59 @@ def test_names_of_absent_clients_survive_a_restart_of_the_server(tmp_path: Path)
         job.run_round()
         job.now += 10
     assert [event["client"] for event in job.events("expired")] == ["attic"]
+
+
+def test_wrong_goodbye_starts_a_new_epoch_and_the_client_leaves_in_it(tmp_path: Path) -> None:
+    """The second upload of c is its goodbye, with a difference that leaves 1 unit in the sum."""
+    job = SmallJob(tmp_path)
+    job.run_round()
+    job.store("c").leave(job.ledger.job)
+
+    def leave_something_behind(node: int, message: Message) -> Message:
+        reply = read_reply(message, size=3)
+        assert reply.kind == "goodbye"
+        assert reply.upload is not None
+        upload = reply.upload + np.int32(1)
+        record: Any = message.content["fedlatest"]
+        record["header"] = encode(replace(reply, checksum=checksum_of(upload)))
+        message.content["vector"] = to_record({"vector": upload})
+        return message
+
+    job.change_next_upload(leave_something_behind, of="c")
+    outcomes = [job.run_round() for _ in range(4)]
+    assert [(event["client"], event["why"]) for event in job.events("lost")] == [
+        ("c", "the goodbye does not remove from the sum what the client has added")
+    ]
+    assert len(job.events("resync")) == 1
+    assert [client for outcome in outcomes for client in outcome.left] == ["c"]
+    assert [client.id for client in job.ledger.clients()] == ["a", "b"]
+    audit = job.audit()
+    assert (audit.holds, sorted(audit.in_sum)) == (True, ["a", "b"])
+
+
+def test_operator_starts_a_new_epoch(tmp_path: Path) -> None:
+    """During a round of a running server, and before the start of the next one."""
+    job = SmallJob(tmp_path)
+    job.run_round()
+    path = tmp_path / "job/ledger.sqlite"
+
+    def end_now() -> None:
+        end_epoch(path)
+
+    for _ in range(2):
+        job.grid.before_pull = end_now
+        assert len(job.run_round().accepted) == 3  # the round counts, then its epoch ends
+        job.grid.before_pull = lambda: None
+    why = "the operator has ended the epoch (`fedlatest epoch`)"
+    assert [(event["epoch"], event["why"]) for event in job.events("resync")] == [(2, why), (3, why)]
+    end_epoch(path)
+    job.reopen()
+    job.loop.wait_for_clients(3, timeout=30)
+    job.run_round()
+    assert [event["epoch"] for event in job.events("resync")] == [2, 3, 4]
+    job.run_round()
+    assert sorted(job.audit().in_sum) == ["a", "b", "c"]
+    assert job.audit().holds
 
 
 def test_client_that_left_and_returned_is_trained_as_usual(tmp_path: Path) -> None:

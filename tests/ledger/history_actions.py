@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from fedlatest.errors import LedgerError
-from fedlatest.ledger import ClientRow, handle_instruction
+from fedlatest.ledger import ClientRow, Ledger, handle_instruction
 from fedlatest.ledger.backup import restore
 from fedlatest.ledger.cohort_choice import choose_cohort
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import RoundTasks, Task
+from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.messages import Epoch, Reply, encode
 from tests.ledger.faults import CrashError
 from tests.ledger.history_state import LAYOUT, SIZE, Backup, HistoryState, faulty_connection
@@ -73,7 +74,11 @@ class History(HistoryState):
         self.may_resync = bool(self.ledger.needs_resync)
         asked = [Task(self.ledger.round, client, self.ledger.uptime) for client in missed]
         tasks = RoundTasks(self.ledger.uptime, len(clients), 60.0, (), asked)
-        self._run_server(lambda: self.ledger.close_round(arrays, available=available, missed=missed, tasks=tasks))
+        may_remove = bool(self.ledger._leaving)
+        self._run_server(
+            lambda: self.ledger.close_round(arrays, available=available, missed=missed, tasks=tasks),
+            may_remove=may_remove,
+        )
 
     def do_outage(self, _: int, how: int) -> None:
         """Close one to four rounds in which all clients were asked and none was heard of."""
@@ -220,6 +225,35 @@ class History(HistoryState):
         identity = (ledger.job, epoch, self.config.hash, LAYOUT.hash, f"stranger{how % 4}")
         hello = Reply("hello", *identity, round=ledger.round, weight=2.0**30, highest_ticket=[0, 9, 2**62 - 1][how % 3])
         self._run_server(lambda: ledger.handle_hello(hello))
+
+    def do_hostile_goodbye(self, which: int, how: int) -> None:
+        """Send the goodbye of a client with a difference that leaves a part of the client in the sum."""
+        client = self._client(which)
+        if self.ledger_class is not Ledger or client not in self.in_sum or client in self.accepted:
+            return
+        instruction = (self._run_server(lambda: self.ledger.issue([client], "rebase")) or {}).get(client)
+        if instruction is None:
+            return
+        wrong = -self.in_sum[client].update
+        wrong[how % SIZE] += 1 + how // SIZE
+        base = instruction.applied if self.config.memory == "client" else None
+        goodbye = Reply(
+            "goodbye",
+            *(instruction.job, instruction.epoch, instruction.config, instruction.layout, client),
+            round=instruction.round,
+            ticket=instruction.ticket,
+            base=base,
+            update_digest=digest_of(np.zeros(SIZE, np.int32)),
+            checksum=checksum_of(wrong),
+            upload=wrong,
+        )
+        before = self.ledger.sums().delta.copy()
+        verdict = self._run_server(lambda: self.ledger.handle_reply(goodbye))
+        if verdict is not None:
+            expected = {"lost", "refused"} if self.config.memory == "client" else {"refused"}
+            assert verdict.outcome in expected, "a goodbye left a part of the client in the sum"
+            assert self.ledger.sums().delta.tolist() == before.tolist()
+            self.statistics[f"hostile goodbye: {verdict.outcome}"] += 1
 
     def do_backup(self, *_: int) -> None:
         """Back up the ledger."""

@@ -72,7 +72,6 @@ class SecureHistory(History):
         self.answers: dict[Any, set[bytes]] = {}  # statements of the requests that a decryptor has answered
         self.outdated: set[SecureInstruction] = set()  # sent before a restore of the ledger
         self.num_asked = 0  # in the open session
-        self.goodbyes: set[str] = set()  # clients whose last upload was a goodbye
         self._session: Any = None
         super().__init__(memory=memory, num_clients=num_clients, secure=settings, **options)
 
@@ -121,10 +120,10 @@ class SecureHistory(History):
         )
         self._open_session(cohort, decryptors)
 
-    def _open_session(self, cohort: list[str], decryptors: list[str], *, leaving: list[str] | None = None) -> None:
+    def _open_session(self, cohort: list[str], decryptors: list[str]) -> None:
         def open_session() -> dict[str, Instruction]:
             try:
-                return self.secure.open(cohort, decryptors=decryptors, leaving=leaving or [])
+                return self.secure.open(cohort, decryptors=decryptors)
             except ProtocolError:
                 assert self.secure.session is None
                 self.statistics["session: not opened"] += 1
@@ -144,8 +143,7 @@ class SecureHistory(History):
         try:
             instructions = self.secure.requests()
         except ProtocolError:
-            staying = [client for client, sent in self.collected.items() if decode_reply(sent.header).kind == "upload"]
-            assert len(staying) < self.min_cohort
+            assert len(self.collected) < self.min_cohort
             self.statistics["session: too few uploads"] += 1
             self.do_end_session()
             return
@@ -180,9 +178,9 @@ class SecureHistory(History):
             np.zeros(SIZE, np.int64),
         )
         assert change.tolist() == expected.tolist(), "the unmasked sum is not that of the uploads"
-        for client, reply in end.replies.items():
+        for client in end.replies:
             assert client not in self.accepted, "two uploads of one client count in a round"
-            self.accepted[client] = None if reply.kind == "goodbye" else uploads[client]
+            self.accepted[client] = uploads[client]
         self.statistics["session: unmasked"] += 1
         self.statistics["session: unmasked with dropouts"] += len(collected) < self.num_asked
 
@@ -230,12 +228,11 @@ class SecureHistory(History):
         cohort: list[str],
         decryptors: list[str],
         *,
-        leaving: list[str] | None = None,
         keep: bool = False,
         drops: int = 0,
         spoiler: str = "",
     ) -> None:
-        self._open_session(cohort, decryptors, leaving=leaving)
+        self._open_session(cohort, decryptors)
         for step, drop in ((self.do_request_shares, drops & 4), (self.do_end_session, drops & 8)):
             sent, self.sent = self.sent[1 if drop else 0 :], []
             received: list[SecureReply] = []
@@ -378,13 +375,13 @@ class SecureHistory(History):
             return
         assert not reply.metrics, "a client sent its metrics"
         recorded, base = None, np.zeros(SIZE, np.int32)
-        if reply.kind in ("upload", "goodbye"):
+        assert reply.kind != "goodbye" or reply.upload is None, "a client sent more than its wish to leave"
+        if reply.kind == "upload":
             assert instruction.payload, "a client uploaded without a session"
             assert reply.upload is not None
             assert reply.ticket is not None
             update, weight = self.updates[reply.update_digest], self.weight_of[reply.update_digest]
             recorded = RecordedUpdate(reply.ticket, update, weight, self._incarnation(instruction.client))
-            (self.goodbyes.add if reply.kind == "goodbye" else self.goodbyes.discard)(reply.client)
             if reply.base is not None:
                 base = self.updates[instruction.applied_digest]
         if reply.kind == "unmasked":
@@ -527,13 +524,11 @@ class SecureHistory(History):
 
     def _chosen_round(self, available: list[str]) -> None:
         """Run a round with the clients and decryptors that a server chooses."""
-        leaving = [client for client in available if client in self.goodbyes]
-        staying = [client for client in available if client not in leaving]
-        size = max(self.min_cohort, len(staying) - 1)
-        cohort = choose_cohort(self.ledger, staying, size=size, select=self._oldest_first)
+        size = max(self.min_cohort, len(available) - 1)
+        cohort = choose_cohort(self.ledger, available, size=size, select=self._oldest_first)
         decryptors = choose_decryptors(self.ledger, available, number=NUM_DECRYPTORS, busy=[])
         self.sent, self.received = [], []
-        self._run_session(cohort, decryptors, leaving=leaving)
+        self._run_session(cohort, decryptors)
         self._close_round_without([client for client in cohort if client not in self.accepted])
 
     def _has_recovered(self) -> bool:

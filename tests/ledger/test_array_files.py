@@ -97,14 +97,6 @@ def test_audit_of_a_fast_server_is_repeated(job: Job, tmp_path: Path, monkeypatc
     assert len(rounds) == 10
 
 
-def test_ledger_of_another_schema_is_named(tmp_path: Path) -> None:
-    job = Job(database=Database.open(tmp_path / "ledger.sqlite"))
-    with job.database.write():
-        job.database.execute("UPDATE job SET schema = 1")
-    with pytest.raises(LedgerError, match="the ledger has schema 1, this version of fedlatest reads schema 3"):
-        audit(tmp_path / "ledger.sqlite")
-
-
 def test_interrupted_transaction_leaves_the_clients_as_they_were() -> None:
     """Ctrl-C while a ticket is issued: the ticket was not stored, so it must not be known in memory."""
     job = Job("a")

@@ -88,6 +88,7 @@ def old_ledger(tmp_path: Path) -> Path:
     job = Job("a", database=Database.open(path))
     job.round({"a": [1, 2]})
     job.database.execute("DROP TABLE tasks")
+    job.database.execute("UPDATE job SET schema = 2")
     job.ledger.close()
     return path
 

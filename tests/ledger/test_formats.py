@@ -7,8 +7,8 @@ import numpy as np
 
 from fedlatest.ledger import ClientStore, Epoch, Instruction, JobConfig, Reply, Ticket, encode
 from fedlatest.ledger.client_store import ClientState, StoredUpdate
-from fedlatest.ledger.database import TABLES
 from fedlatest.ledger.messages import decode_instruction, decode_reply
+from fedlatest.ledger.schema import TABLES
 from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import Job
 
@@ -78,13 +78,14 @@ def test_files_of_a_client() -> None:
     stored = StoredUpdate(Ticket(5, "b"), digest, 2.0)
     ClientStore(storage).save_update(JOB, state, stored, np.array([1, 2], np.int32))
     content = {
+        "format": 2,
         "client": "me",
         "config": "config",
         "epoch": [1, "e"],
         "seen": 4,
         "slots": [[5, "b", digest, 2.0]],
         "leaving": True,
-        "checksum": "0915259bddfe1054",
+        "checksum": "ad6644fdeb653512",
     }
     assert storage.files == {
         f"{JOB}/5-b.value": b"\x01\0\0\0\x02\0\0\0",
@@ -113,13 +114,13 @@ def test_tables_and_owners_of_arrays_in_a_ledger() -> None:
         for (table,) in job.database.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
     }
     assert columns == {
-        "job": ["id", "schema", "config", "layout", "created", "noise_plan"],
-        "state": ["round", "boot", "epoch", "token", "uptime", "session", "releases"],
+        "job": ["id", "schema", "config", "layout", "created", "noise_plan", "checksum_seed"],
+        "state": ["round", "boot", "epoch", "token", "uptime", "session", "releases", "ending_epoch"],
         "clients": [
             *("number", "client", "name", "member", "contributed", "weight", "seen"),
             *("last_round", "misses", "losses", "rest_until"),
             *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key"),
-            *("participations", "last_participation"),
+            *("participations", "last_participation", "checksum"),
         ],
         "expelled": ["client"],
         "arrays": ["owner", "name", "chunk", "dtype", "shape", "checksum", "file", "content"],

@@ -36,6 +36,7 @@ FAULTS = {
     "disk": {"copy_disk": 3, "restore_disk": 4, "lose_disk": 1, "damage_disk": 3},
     "ledger": {"backup": 3, "restore": 4, "restore_while_running": 1},
     "strangers": {"hostile_hello": 5, "kill_server": 1},
+    "goodbyes": {"hostile_goodbye": 4, "leave": 3},
     "clock": {"step_clock": 4, "kill_server": 2, "expire": 2},
 }
 numbers = st.integers(0, 63)

@@ -1,4 +1,4 @@
-"""`audit`, `expel`, `trace`, `backup` and `restore`: commands on the ledger of a deployed job."""
+"""`audit`, `expel`, `epoch`, `trace`, `backup` and `restore`: commands on the ledger of a deployed job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,6 +128,17 @@ def expel(
         _say(f"{named}: is readmitted; it joins again when the server asks it")
     else:
         _say(f"{named}: is expelled; the server removes it after the current round, or when it starts")
+
+
+@app.command()
+def epoch(
+    job: Annotated[Path, typer.Argument(help="Folder of a job, or of the deployment that contains it.")],
+) -> None:
+    """Start a new epoch: the sum becomes empty, and all clients send their updates again; the server may be running."""
+    from fedlatest.ledger.job_folder import end_epoch, find_ledger
+
+    number = end_epoch(find_ledger(job))
+    _say(f"epoch {number} ends: the server starts a new one after the current round, or when it starts")
 
 
 @app.command()

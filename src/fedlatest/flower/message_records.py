@@ -43,7 +43,7 @@ def instruction_records(
 def read_instruction(message: Message) -> Instruction | None:
     """Return the instruction in a message, or None if the message does not come from fedlatest."""
     header = _header(message)
-    return None if header is None else decode_instruction(header, _payload(message))
+    return None if header is None else decode_instruction(header, _payload(message), _protocol(message))
 
 
 def reply_message(reply: Reply, message: Message) -> Message:
@@ -69,7 +69,7 @@ def read_reply(message: Message, *, size: int, dtype: np.dtype[Any] = UPLOAD_DTY
     header = _header(message)
     if header is None:
         raise ProtocolError("the reply does not come from fedlatest: is the client app wrapped with fedlatest.flower?")
-    return decode_reply(header, _vector(message, size, dtype), _payload(message))
+    return decode_reply(header, _vector(message, size, dtype), _payload(message), _protocol(message))
 
 
 def to_record(arrays: Arrays) -> ArrayRecord:
@@ -91,7 +91,11 @@ def metrics_of(message: Message) -> dict[str, float]:
 
 def _protocol_record(message: Instruction | Reply) -> ConfigRecord:
     payload = {"payload": message.payload} if message.payload else {}
-    return ConfigRecord({"header": encode(message), **payload})
+    return ConfigRecord({"header": encode(message), "protocol": message.protocol, **payload})
+
+
+def _protocol(message: Message) -> Any:
+    return message.content[PROTOCOL].get("protocol", 1)  # versions before protocol 2 send no number
 
 
 def _payload(message: Message) -> bytes:

@@ -147,7 +147,7 @@ class RoundLoop:
             BudgetError: The privacy budget does not allow the round; it was not started.
         """
         if not self.outcome.has_upload:  # a late upload may be waiting for this round
-            self._remove_expelled()
+            self._obey_operator()
         self.ledger.check_budget()
         outcome, began = self.outcome, self.clock()
         self.tasks.begin(self.ledger.uptime)
@@ -160,7 +160,7 @@ class RoundLoop:
         del record
         self._close_round(began)
         self._expire_clients()
-        self._remove_expelled()
+        self._obey_operator()
         return outcome
 
     def _collect_uploads(self, record: ArrayRecord, began: float) -> None:
@@ -410,8 +410,7 @@ class RoundLoop:
             "hello": outcome.reported,
             "refused": outcome.refused,
         }
-        if verdict.outcome != "collected" or message.client not in self.leaving:  # a goodbye counts as "left", or not
-            lists.get(verdict.outcome, outcome.failed).append(message.client)
+        lists.get(verdict.outcome, outcome.failed).append(message.client)
         is_late = verdict.outcome == "accepted" and message.round < self.ledger.round
         if is_late:
             outcome.late.append(message.client)
@@ -458,11 +457,14 @@ class RoundLoop:
             self._log_removed(self.ledger.expire(seconds=limit), "expired", f"not online for {limit:g} s")
             self._log_new_epoch(epoch.number, self.ledger.round, "clients expired")
 
-    def _remove_expelled(self) -> None:
-        """Remove clients that an operator has expelled."""
+    def _obey_operator(self) -> None:
+        """Do what an operator has asked for: remove expelled clients, start a new epoch."""
         epoch = self.ledger.epoch
         self._log_removed(self.ledger.remove_expelled(), "expelled", "by the operator")
         self._log_new_epoch(epoch.number, self.ledger.round, "clients were expelled")
+        epoch = self.ledger.epoch
+        self.ledger.end_epoch_if_requested()
+        self._log_new_epoch(epoch.number, self.ledger.round, "the operator has ended the epoch (`fedlatest epoch`)")
 
     def _log_removed(self, clients: Iterable[str], event: str, why: str) -> None:
         for client in clients:

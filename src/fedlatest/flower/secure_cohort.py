@@ -54,7 +54,7 @@ class SecureCohort:
             is_late = loop.clock() - began >= deadline
             if secure.session is not None and (is_late or not self._awaits_uploads(secure.session)):
                 self._unmask()
-                if loop.outcome.has_upload:
+                if loop.outcome.accepted:
                     return
             if is_late:
                 return
@@ -78,14 +78,13 @@ class SecureCohort:
         assert settings is not None
         available = loop.available_clients()
         idle = available - loop.messages.busy() - loop.outcome.not_to_ask
-        leaving = idle & loop.leaving  # their goodbyes are masked among enough uploads of the others
-        selected, selections = loop.choose_cohort(idle - leaving, loop.cohort_size)
+        selected, selections = loop.choose_cohort(idle, loop.cohort_size)
         number, busy = settings["num_decryptors"], loop.messages.busy()
         decryptors = choose_decryptors(loop.ledger, available, number=number, busy=busy)
         if len(selected) < settings["min_cohort"] or len(decryptors) < MIN_DECRYPTORS:
             return
         try:
-            instructions = self._secure.open(selected, decryptors=decryptors, leaving=sorted(leaving))
+            instructions = self._secure.open(selected, decryptors=decryptors)
         except ProtocolError as error:  # such as too few clients with keys
             if self._reported != loop.ledger.round:
                 self._reported = loop.ledger.round
@@ -136,7 +135,7 @@ class SecureCohort:
         loop = self._loop
         outcome = loop.outcome
         for client, reply in end.replies.items():
-            (outcome.left if reply.kind == "goodbye" else outcome.accepted).append(client)
+            outcome.accepted.append(client)
             if reply.trained and reply.metrics and loop.shares_metrics:
                 outcome.measurements.append((reply.weight, reply.metrics))
         if end.why:

@@ -11,6 +11,7 @@ from fedlatest.ledger.client_table import ClientRow, ClientTable
 from fedlatest.ledger.database import Database, read_noise_plan
 from fedlatest.ledger.fixed_point import FixedPoint
 from fedlatest.ledger.hashing import digest_of
+from fedlatest.ledger.linear_checksum import LinearChecksum
 
 
 class Audit(NamedTuple):
@@ -22,7 +23,7 @@ class Audit(NamedTuple):
     num_clients: int
     in_sum: list[str]  # clients whose updates are in the sum, according to the ledger
     unreached: list[str]  # those of them whose update was not found in any store
-    damaged: list[str]  # those of them whose update does not have the digest in the ledger
+    damaged: list[str]  # those of them whose update is not the one that they have added, by digest or checksum
     wrong_weight: list[str]  # those of them whose update has another weight in their store than in the ledger
     max_difference: int | None  # in units, between the sum and the updates; None if updates were not found
     clients: list[ClientRow]  # all clients of the job
@@ -73,16 +74,22 @@ def _audit(database: Database, stores: Iterable[ClientStore]) -> Audit:
         return Audit(round, epoch, memory, len(clients), [], [], [], [], difference, clients, expelled)
     stored = _updates_at_server(database, in_sum) if memory == "server" else _updates_in_stores(job, in_sum, stores)
     rest = database.get_arrays("sum")["total"]
-    digests = {client.id: client.digest for client in in_sum}
+    [(seed,)] = database.rows("SELECT checksum_seed FROM job")
+    [(secure,)] = database.rows("SELECT json_extract(config, '$.secure') IS NOT NULL FROM job")
+    checksum, verifies = LinearChecksum(seed), memory == "client" and not secure
+    rows = {client.id: client for client in in_sum}
     weights: dict[str, float] = {}  # of the clients whose update was found
-    wrong_digest = set()
+    others = set()  # clients whose update is not the one that they have added
     for client, update, weight, salt in stored:  # one at a time: all of them may not fit into memory
         if client not in weights:
             rest -= update
             weights[client] = weight
-            if digest_of(update, salt) != digests[client]:
-                wrong_digest.add(client)
-    damaged = [client.id for client in in_sum if client.id in wrong_digest]
+            row = rows[client]
+            # A digest is a claim; the checksum is of what was added.
+            has_other_checksum = verifies and row.checksum not in (None, checksum.of(update))
+            if digest_of(update, salt) != row.digest or has_other_checksum:
+                others.add(client)
+    damaged = [client.id for client in in_sum if client.id in others]
     wrong_weight = [client.id for client in in_sum if weights.get(client.id, client.weight) != client.weight]
     unreached = [client.id for client in in_sum if client.id not in weights]
     largest = None if unreached else int(np.abs(rest).max(initial=0))

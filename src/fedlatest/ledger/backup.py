@@ -25,6 +25,7 @@ from fedlatest.ledger.client_table import ClientTable
 from fedlatest.ledger.database import Database, read_job
 from fedlatest.ledger.event_log import read_events
 from fedlatest.ledger.job_folder import EVENTS, LEDGER, recorded_job
+from fedlatest.ledger.schema import migrate
 
 LOGS = ("-wal", "-journal", "-shm")  # suffixes of SQLite's files beside a database
 
@@ -89,7 +90,8 @@ def restore(ledger: Path, copy: Path) -> Restored:
     """Replace a ledger by a backup of the same job, while no server runs; its folder is created if it does not exist.
 
     The backup is copied and the copy is checked first: its hash, the structure of the database, and the checksums of
-    all arrays. The old ledger is kept, with its log and its arrays, in a folder beside the new one.
+    all arrays. The copy of an earlier version's ledger is converted. The old ledger is kept, with its log and its
+    arrays, in a folder beside the new one.
 
     Models that were released after the backup stay released. In a private job the new ledger therefore gets the number
     of releases of the old one or, if that is damaged, of the event log; and noise that is correlated over rounds starts
@@ -108,6 +110,7 @@ def restore(ledger: Path, copy: Path) -> Restored:
         has_hash = _check_hash(copy, draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as target:
             _check_copy(Database(target), copy)
+            migrate(Database(target), str(copy))
             _check_same_job(ledger, copy, target.execute("SELECT id FROM job").fetchone()[0])
             target.execute("UPDATE state SET releases = max(releases, ?)", (_num_releases(ledger),))
             target.execute("UPDATE rounds SET noise_seed = NULL")
@@ -156,9 +159,11 @@ def _check_content(target: Database, wrong: str) -> None:
         [(problem,)] = target.rows("PRAGMA integrity_check(1)")
         if problem != "ok":
             raise LedgerError(problem.splitlines()[-1])
+        is_current = target.has_current_schema()
         read_job(target)
         [_] = target.rows("SELECT round FROM state")
-        ClientTable(target)
+        if is_current:
+            ClientTable(target)
         _check_arrays(target)
     except (FedlatestError, ValueError, TypeError, LookupError) as error:
         raise LedgerError(wrong.format(error.__cause__ or error)) from error

@@ -12,22 +12,24 @@ from fedlatest.ledger.client_table import ClientRow
 from fedlatest.ledger.fixed_point import MAX_UNITS, UPLOAD_DTYPE, largest_magnitude, norm, sum_of_squares
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import JobConfig, Layout
-from fedlatest.ledger.messages import Epoch, Reply, Ticket
+from fedlatest.ledger.messages import Epoch, Reply, Ticket, check_protocol
 
 MIN_WEIGHT, MAX_WEIGHT = 2.0**-10, 2.0**30
 MAX_ID_LENGTH = 200
 _PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
 
 
-def check_job(reply: Reply, *, job: str, config: str, layout: str) -> None:
-    """Raise ProtocolError if a reply belongs to another job.
+def check_job(reply: Reply, *, job: str, config: str, layout: str, is_secure: bool = False) -> None:
+    """Raise ProtocolError if a reply belongs to another job, or is of a protocol that does not fit to it.
 
     Args:
         reply: the reply.
         job: id of this job.
         config: hash of this job's configuration.
         layout: hash of this job's model layout.
+        is_secure: whether uploads are masked.
     """
+    check_protocol(reply.protocol, sender="client", receiver="server", is_secure=is_secure)
     for name, found, expected in (
         ("job", reply.job, job),
         ("config", reply.config, config),

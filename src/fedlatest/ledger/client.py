@@ -31,7 +31,7 @@ from fedlatest.ledger.fixed_point import (
 )
 from fedlatest.ledger.hashing import checksum_of, digest_of
 from fedlatest.ledger.job_config import Arrays, Layout, hash_of
-from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket
+from fedlatest.ledger.messages import LEAVING, Instruction, Reply, ReplyKind, Ticket, check_protocol
 from fedlatest.ledger.participation import ParticipationLimits, shares_metrics
 from fedlatest.ledger.secure_settings import sends_weight
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # `fedlatest.ledger.secure_client` is imported where it is needed: only secure jobs need the library `cryptography`.
 SALT_BYTES = 16
+EARLY_HASH_LENGTH = 16  # hexadecimal digits
 log = logging.getLogger("fedlatest")
 
 
@@ -109,6 +110,10 @@ def handle_instruction(
         stored = store.load(instruction.job, verify=False)
     except FedlatestError as error:
         return _reply("failed", instruction, unknown, why=str(error))
+    if stored is not None and _is_early_hash_of(instruction.config, stored.config):
+        stored = replace(stored, config=instruction.config)
+        with store.lock():
+            store.save_state(instruction.job, stored)
     state = stored or unknown
     if state.config != instruction.config:
         why = f"this client joined the job with the config {state.config}, the server now has {instruction.config}"
@@ -120,6 +125,8 @@ def handle_instruction(
     if state.client != instruction.client:
         return _reply("failed", instruction, state, why=f"this is client {state.client}, not {instruction.client}")
     try:
+        is_secure = _is_secure(instruction)
+        check_protocol(instruction.protocol, sender="server", receiver="client", is_secure=is_secure)
         _check_settings(instruction)
         if _is_outdated(instruction, state):
             return _ahead(store, instruction, state)
@@ -177,6 +184,11 @@ def _check_settings(instruction: Instruction) -> None:
         raise ProtocolError("the settings in the instruction are not those of the job")
 
 
+def _is_early_hash_of(config: str, early: str) -> bool:
+    """Whether a stored hash is that of the configuration, but of 64 bits, as versions before 2026-11-17 computed it."""
+    return len(early) == EARLY_HASH_LENGTH and config.startswith(early) and len(config) > EARLY_HASH_LENGTH
+
+
 def _is_secure(instruction: Instruction) -> bool:
     return instruction.settings.get("secure") is not None
 
@@ -219,6 +231,8 @@ def _handle_ticket(
             return _ahead(store, instruction, state)
         result = LocalUpdate(update, pending.weight, {})
         return _upload(store, instruction, session, state, base, base_update, pending, result)
+    if state.leaving and session is not None:  # the server cannot see a difference, so it starts a new epoch
+        return _reply("goodbye", instruction, state)
     if not state.leaving:
         state = _count_participation(state, instruction)
     if state.leaving:
@@ -310,7 +324,7 @@ def _upload(
     The digest protects a whole update, so only a difference needs a checksum. In a secure job, the upload is masked.
     """
     # A repeated upload from before the request to leave is not zero and stays an upload.
-    leaves = state.leaving and not result.update.any()
+    leaves = state.leaving and session is None and not result.update.any()
     upload = result.update
     if base_update is not None:
         target = upload if upload.flags.writeable else None  # in place where possible: updates may be large

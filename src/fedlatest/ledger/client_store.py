@@ -5,7 +5,9 @@ is written first and `state.json`, which names it, second. A crash between the t
 does not name; the next write deletes it. `tests/ledger/test_client_store.py` stops the client before and after each
 of the writes.
 
-`state.json` has a checksum, and it has the digest and the weight of each update: a damaged file counts as lost.
+`state.json` has a checksum, and it has the digest and the weight of each update: a damaged file counts as lost. It also
+has the number of its format, which increases with every change. Format 1 had no number; its `config` may be a hash of
+64 bits. A file of a newer format is not lost: the client refuses to work until it is upgraded.
 """
 
 import hashlib
@@ -254,6 +256,8 @@ def _file_name(job: str, ticket: Ticket) -> str:
 
 _JSON_KEYS = {"highest_ticket": "seen", "updates": "slots"}  # the other keys are the names of the fields
 _CHECKSUM = "checksum"
+_FORMAT = "format"
+FORMAT = 2
 
 
 def _as_json(state: ClientState) -> bytes:
@@ -264,7 +268,7 @@ def _as_json(state: ClientState) -> bytes:
     values = {**state.__dict__, "updates": updates}
     if not state.participations:  # of a job without privacy
         del values["participations"], values["last_participation"]
-    fields = {_JSON_KEYS.get(name, name): value for name, value in values.items()}
+    fields = {_FORMAT: FORMAT, **{_JSON_KEYS.get(name, name): value for name, value in values.items()}}
     return json.dumps({**fields, _CHECKSUM: _checksum_of(fields)}, indent=1).encode()
 
 
@@ -278,6 +282,12 @@ def _parse(content: bytes) -> ClientState | None:
         fields: dict[str, Any] = json.loads(content)
         if fields.pop(_CHECKSUM, None) != _checksum_of(fields):
             return None
+        number = fields.pop(_FORMAT, 1)
+        if number > FORMAT:
+            raise LedgerError(
+                f"the client's state has format {number}, written by a newer fedlatest; this version reads up to "
+                f"{FORMAT}: upgrade fedlatest at the client"
+            )
         found = {names.get(key, key): value for key, value in fields.items()}
         updates = tuple(StoredUpdate(Ticket(number, nonce), *rest) for number, nonce, *rest in found["updates"])
         return ClientState(**{**found, "epoch": Epoch(*found["epoch"]), "updates": updates})

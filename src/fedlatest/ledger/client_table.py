@@ -16,7 +16,7 @@ MAX_BACKOFF = 8  # rounds
 _COLUMNS = (
     *("number", "client", "name", "member", "contributed", "weight", "last_round", "misses", "losses", "rest_until"),
     *("issued", "issued_nonce", "applied", "applied_nonce", "digest", "public_key", "participations"),
-    *("last_participation", "seen"),
+    *("last_participation", "checksum", "seen"),
 )
 _UPSERT = (  # an update, unlike a replacement, does not touch the index on `client`
     f"INSERT INTO clients ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' for _ in _COLUMNS)}) "
@@ -43,6 +43,7 @@ class ClientRow(NamedTuple):
     public_key: str = ""  # in a secure job, in hexadecimal digits
     participations: int = 0  # rounds in which its data changed the sum, in all epochs; never reset
     last_participation: int | None = None  # the last of these rounds
+    checksum: int | None = 0  # of its accepted differences in this epoch (`LinearChecksum`); None if not known
 
 
 class ClientTable:
@@ -117,7 +118,6 @@ class ClientTable:
                 "weight": weight,
                 "last_round": NEVER,
                 "misses": 0,
-                "backoff_until": 0,
             }
             self._put(former._replace(member=True, **fresh))
         self._last_contact[client] = now
@@ -126,7 +126,7 @@ class ClientTable:
         """Remove a client whose update is no longer in the sum, and invalidate its last ticket."""
         row = self._rows[client]
         issued = None if row.issued is None else Ticket(row.issued.number + 1, "")
-        self._put(row._replace(member=False, applied=None, digest="", issued=issued))
+        self._put(row._replace(member=False, applied=None, digest="", checksum=0, issued=issued))
 
     def set_name(self, client: str, name: str) -> None:
         """Record the name of a client for people; the row is written only if the name is new."""
@@ -142,7 +142,9 @@ class ClientTable:
         """Record the ticket that is issued to a client."""
         self._change(client, issued=ticket)
 
-    def set_applied(self, client: str, ticket: Ticket, *, digest: str, weight: float, round: int | None) -> None:
+    def set_applied(
+        self, client: str, ticket: Ticket, *, digest: str, weight: float, round: int | None, checksum: int | None = 0
+    ) -> None:
         """Record which update of a client is in the sum.
 
         Args:
@@ -151,10 +153,13 @@ class ClientTable:
             digest: the digest of the update.
             weight: the client's number of samples.
             round: the round in which it trained; None if the update was uploaded again without training.
+            checksum: the checksum of its accepted differences.
         """
         trained: dict[str, Any] = {} if round is None else {"last_round": round}
-        update: dict[str, Any] = {"applied": ticket, "digest": digest, "weight": weight}
-        self._change(client, has_contributed=True, misses=0, backoff_until=0, **update, **trained)
+        update: dict[str, Any] = {"applied": ticket, "digest": digest, "weight": weight, "checksum": checksum}
+        row = self._rows[client]
+        backoff_until = row.backoff_until if row.losses > 1 else 0  # an upload does not end the wait after losses
+        self._change(client, has_contributed=True, misses=0, backoff_until=backoff_until, **update, **trained)
 
     def add_participation(self, client: str, round: int) -> None:
         """Count a round in which a client's data changed the sum."""
@@ -192,7 +197,7 @@ class ClientTable:
         """Record that no client's update is in the sum."""
         for row in list(self._rows.values()):
             if row.applied is not None:
-                self._put(row._replace(applied=None, digest=""))
+                self._put(row._replace(applied=None, digest="", checksum=0))
 
     def bits(self, clients: Iterable[str]) -> bytes:
         """Return a set of clients as bits, by their numbers."""
@@ -215,7 +220,7 @@ class ClientTable:
         counts = (row.last_round, row.misses, row.losses, row.backoff_until)
         identity = (row.number, row.id, row.name, row.member, row.has_contributed)
         facts = (*issued, *applied, row.digest, row.public_key, row.participations, row.last_participation)
-        return (*identity, row.weight, *counts, *facts, self._last_contact[row.id])
+        return (*identity, row.weight, *counts, *facts, row.checksum, self._last_contact[row.id])
 
     def _change(self, client: str, **values: Any) -> None:
         self._put(self._rows[client]._replace(**values))

@@ -1,4 +1,4 @@
-"""The ledger's SQLite file: schema, transactions and stored arrays.
+"""The ledger's SQLite file: transactions and stored arrays.
 
 Guarantee: what is executed inside `Database.write` is durable completely or not at all (one transaction; write-ahead
 log with synchronous=FULL). `tests/ledger/test_rounds.py` stops the server at every statement of a round, on a real
@@ -35,33 +35,10 @@ from fedlatest.errors import LedgerError
 from fedlatest.files import acquire_lock, release_lock, sync
 from fedlatest.ledger.fixed_point import SUM_DTYPE
 from fedlatest.ledger.job_config import Arrays, ArraySpec, JobConfig, Layout
+from fedlatest.ledger.schema import SCHEMA, TABLES, migrate
 
-SCHEMA = 3
 CHUNK = 16 * 2**20  # bytes per row; SQLite cannot store a blob above 1 GB
 FILE_BYTES = 2**20
-TABLES = """
-CREATE TABLE job (id TEXT, schema INTEGER, config TEXT, layout TEXT, created REAL, noise_plan TEXT);
-CREATE TABLE state (
-    round INTEGER, boot TEXT, epoch INTEGER, token TEXT, uptime REAL, session INTEGER, releases INTEGER
-);
-CREATE TABLE clients (
-    number INTEGER PRIMARY KEY, client TEXT UNIQUE, name TEXT, member INTEGER, contributed INTEGER, weight REAL,
-    seen REAL, last_round INTEGER, misses INTEGER, losses INTEGER, rest_until INTEGER,
-    issued INTEGER, issued_nonce TEXT, applied INTEGER, applied_nonce TEXT, digest TEXT, public_key TEXT,
-    participations INTEGER, last_participation INTEGER
-);
-CREATE TABLE expelled (client TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE arrays (owner TEXT, name TEXT, chunk INTEGER, dtype TEXT, shape TEXT, checksum INTEGER, file TEXT,
-    content BLOB, PRIMARY KEY (owner, name, chunk));
-CREATE TABLE rounds (
-    round INTEGER PRIMARY KEY, epoch INTEGER, time REAL, uptime REAL, available BLOB, took_part BLOB, reachable BLOB,
-    noise_seed TEXT
-);
-CREATE TABLE IF NOT EXISTS tasks (
-    round INTEGER PRIMARY KEY, began REAL, cohort_size INTEGER, deadline REAL, selections BLOB, tasks BLOB
-);
-CREATE TABLE IF NOT EXISTS evaluations (round INTEGER PRIMARY KEY, metrics TEXT);
-"""
 _READ_ATTEMPTS = 100  # a file of a snapshot may be deleted while it is read
 _Result = TypeVar("_Result")
 
@@ -143,7 +120,12 @@ class Database:
                 raise LedgerError(f"{file}: cannot be opened as a ledger ({error})") from error
             database = cls._open_copy(file)
         try:
-            database.check_schema()
+            if not database.has_current_schema():  # read a converted copy; a server converts the file itself
+                copy = sqlite3.connect(":memory:", isolation_level=None)
+                database.connection.backup(copy)
+                database.close()
+                database = cls(copy, file)
+                migrate(database)
         except BaseException:
             database.close()
             raise
@@ -175,19 +157,11 @@ class Database:
         """Whether the file holds no job yet."""
         return not self.rows("SELECT name FROM sqlite_master WHERE name = 'job'")
 
-    def check_schema(self) -> None:
-        """Raise LedgerError unless the file holds a job in the schema of this version."""
+    def has_current_schema(self) -> bool:
+        """Return whether the job in the file has the schema of this version; raise LedgerError if there is no job."""
         if self.is_new:
             raise LedgerError(f"{self.path or 'ledger'}: there is no ledger")
-        [(schema,)] = self.rows("SELECT schema FROM job")
-        if schema != SCHEMA:
-            raise LedgerError(f"the ledger has schema {schema}, this version of fedlatest reads schema {SCHEMA}")
-
-    def add_missing_tables(self) -> None:
-        """Create the tables that ledgers of this schema did not have in earlier versions, inside `write`."""
-        for statement in TABLES.split(";"):
-            if "IF NOT EXISTS" in statement:
-                self.execute(statement)
+        return bool(self.rows("SELECT schema FROM job") == [(SCHEMA,)])
 
     def check_structure(self) -> None:
         """Raise LedgerError if pages of the file are damaged; arrays are checked when they are read."""
@@ -437,11 +411,19 @@ def _explanation(error: sqlite3.Error) -> str:
 
 
 def read_job(database: Database) -> tuple[str, JobConfig, Layout]:
-    """Return the id, the configuration and the model layout of the job; raise LedgerError on another schema."""
-    database.check_schema()
+    """Return the id, the configuration and the model layout of the job."""
     [(job, config, layout)] = database.rows("SELECT id, config, layout FROM job")
     specs = (ArraySpec(name, tuple(shape), dtype) for name, shape, dtype in json.loads(layout))
     return job, JobConfig(**json.loads(config)), Layout(tuple(specs))
+
+
+def read_settings(database: Database) -> dict[str, Any]:
+    """Return the configuration of the job as the version of fedlatest has written it that created the job.
+
+    Clients have stored its hash, so the settings that later versions add to `JobConfig` must not change it.
+    """
+    [(config,)] = database.rows("SELECT config FROM job")
+    return dict(json.loads(config))
 
 
 def read_noise_plan(database: Database) -> dict[str, Any] | None:
@@ -474,8 +456,9 @@ def create_job(
         for statement in TABLES.split(";"):
             database.execute(statement)
         plan = None if noise_plan is None else json.dumps(noise_plan)
-        job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, time.time(), plan)
-        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?)", *job)
-        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0)", secrets.token_hex(8))
+        created = (time.time(), plan, secrets.token_hex(32))
+        job = (uuid.uuid4().hex, SCHEMA, json.dumps(config.as_dict()), specs, *created)
+        database.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?, ?)", *job)
+        database.execute("INSERT INTO state VALUES (0, '', 1, ?, 0, 0, 0, 0)", secrets.token_hex(8))
         database.put_arrays("server", arrays)
         database.put_arrays("sum", {"total": np.zeros(layout.size, SUM_DTYPE)})

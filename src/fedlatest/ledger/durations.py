@@ -193,8 +193,6 @@ def _recorded_round(row: Sequence[Any], num_clients: int) -> RecordedRound:
 
 
 def _rows(database: Database, columns: str) -> list[Any]:
-    if not database.rows("SELECT name FROM sqlite_master WHERE name = 'tasks'"):
-        return []
     return database.rows(f"SELECT {columns} FROM tasks JOIN rounds ON rounds.round = tasks.round ORDER BY tasks.round")
 
 

@@ -21,7 +21,7 @@ def digest_of(update: FixedPoint, salt: str = "") -> str:
     With a secret random salt, the digest reveals nothing about the update, also to somebody who can guess it.
     """
     numbers = np.ascontiguousarray(update, UPLOAD_DTYPE)
-    chunks = _map_chunks(lambda chunk: hashlib.sha256(numbers[chunk].data).digest(), len(numbers))
+    chunks = map_chunks(lambda chunk: hashlib.sha256(numbers[chunk].data).digest(), len(numbers))
     return hashlib.sha256(b"".join([bytes.fromhex(salt), *chunks])).hexdigest()
 
 
@@ -31,17 +31,18 @@ def checksum_of(upload: FixedPoint) -> str:
     It does not protect against deliberate changes: TLS does.
     """
     numbers = np.ascontiguousarray(upload, UPLOAD_DTYPE)
-    chunks = _map_chunks(lambda chunk: zlib.crc32(numbers[chunk].data).to_bytes(4, "little"), len(numbers))
+    chunks = map_chunks(lambda chunk: zlib.crc32(numbers[chunk].data).to_bytes(4, "little"), len(numbers))
     return hashlib.sha256(b"".join(chunks)).hexdigest()
 
 
 def add_in_place(total: FixedPointSum, numbers: FixedPoint | FixedPointSum, *, sign: int = 1) -> None:
     """Add `numbers` to `total` in place, or subtract them if `sign` is negative."""
     add = np.add if sign > 0 else np.subtract
-    _map_chunks(lambda chunk: add(total[chunk], numbers[chunk], out=total[chunk]), len(total))
+    map_chunks(lambda chunk: add(total[chunk], numbers[chunk], out=total[chunk]), len(total))
 
 
-def _map_chunks(function: Callable[[slice], Any], length: int) -> list[Any]:
+def map_chunks(function: Callable[[slice], Any], length: int) -> list[Any]:
+    """Return the results of a function for each chunk of an array, computed on all cores."""
     chunks = [slice(start, start + CHUNK_LENGTH) for start in range(0, length, CHUNK_LENGTH)]
     return [function(chunk) for chunk in chunks] if len(chunks) < 2 else list(_pool().map(function, chunks))
 

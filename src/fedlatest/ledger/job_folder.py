@@ -72,6 +72,19 @@ def expel(ledger: Path, client: str, *, undo: bool = False) -> None:
         database.execute(statement, client)
 
 
+def end_epoch(ledger: Path) -> int:
+    """Ask for the end of the current epoch and return its number.
+
+    A running server starts a new epoch after its current round, otherwise the next server starts one before its first.
+    """
+    with Database.open(ledger) as database, database.write():
+        if not database.has_current_schema():
+            raise LedgerError(f"{ledger}: an earlier fedlatest has written it; start a server of this version first")
+        database.execute("UPDATE state SET ending_epoch = epoch")
+        [(epoch,)] = database.rows("SELECT epoch FROM state")
+        return int(epoch)
+
+
 def check_not_lost(ledger: Path) -> None:
     """Raise LedgerError if the ledger is missing or holds no job, but its folder shows that the job has a past."""
     if ledger.is_file() and ledger.stat().st_size > 0 and not _is_empty_database(ledger):

@@ -10,6 +10,8 @@ Invariant, within an epoch and after every transaction, exact in integers:
   nothing.
 - The server that opened the ledger last owns it: the writes of every other server fail.
 
+- What a client takes out of the sum when it leaves is what it has added: a secret checksum of its accepted differences
+  must be 0 afterwards (`fedlatest.ledger.linear_checksum`), otherwise a new epoch starts.
 - A client counts in N and in the total weight only after an update of it has counted.
 - Times are seconds of uptime: of servers that had the ledger open. Clock steps and downtime do not count.
 
@@ -42,15 +44,17 @@ from fedlatest.ledger.checks import (
     lacks_base,
 )
 from fedlatest.ledger.client_table import NEVER, ClientRow, ClientTable
-from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan
+from fedlatest.ledger.database import Database, create_job, read_job, read_noise_plan, read_settings
 from fedlatest.ledger.durations import RoundTasks, write_tasks
 from fedlatest.ledger.fixed_point import FixedPoint, FixedPointSum
 from fedlatest.ledger.hashing import add_in_place
-from fedlatest.ledger.job_config import Arrays, JobConfig, Layout
+from fedlatest.ledger.job_config import Arrays, JobConfig, Layout, hash_of
 from fedlatest.ledger.limits import Limits
+from fedlatest.ledger.linear_checksum import MODULUS, LinearChecksum
 from fedlatest.ledger.messages import LEAVING, Epoch, Instruction, InstructionKind, Reply, Ticket
 from fedlatest.ledger.participation import ParticipationLimits
 from fedlatest.ledger.round_sums import RoundSums, add_upload
+from fedlatest.ledger.schema import migrate
 from fedlatest.ledger.secure_rounds import SecureRounds
 
 Outcome = Literal[
@@ -60,6 +64,7 @@ Outcome = Literal[
 MAX_EPOCHS_AHEAD = 10_000  # a client that reports an epoch further ahead is not believed
 MAX_TICKETS_AHEAD = 1_000_000  # likewise for ticket numbers
 STALLED_ROUNDS = 3  # after so many rounds without an upload, reports of losses are not ignored any more
+_ASKED_TO_LEAVE = "the client had asked to leave"
 ROUNDS_WITHOUT_CONTACT = 3  # after which a client that has never contributed is forgotten
 
 
@@ -97,15 +102,17 @@ class Ledger:
     ) -> None:
         self.database, self.limits, self._clock, self._token = database, limits or Limits(), clock, token
         self.job, self.config, self.layout = read_job(database)
-        self._config_hash, self._layout_hash = self.config.hash, self.layout.hash
-        self._settings = {**self.config.as_dict(), "size": self.layout.size}
+        settings = read_settings(database)
+        self._config_hash, self._layout_hash = hash_of(settings), self.layout.hash
+        self._settings = {**settings, "size": self.layout.size}
         self._participation = ParticipationLimits.of(self.config.privacy)
         self.noise_plan = read_noise_plan(database)
         self._boot = token()
         self._writing_depth = 0
+        [(seed,)] = database.rows("SELECT checksum_seed FROM job")
+        self._linear_checksum = LinearChecksum(seed)
         with database.write():  # first take ownership, then read: from now on, no other server can write
             database.execute("UPDATE state SET boot = ?", self._boot)
-            database.add_missing_tables()
             columns = "round, epoch, token, uptime, releases"
             [(self.round, number, epoch_token, uptime, self.releases)] = database.rows(f"SELECT {columns} FROM state")
             self.total: FixedPointSum = database.get_arrays("sum")["total"]
@@ -116,6 +123,7 @@ class Ledger:
         self.epoch = Epoch(number, epoch_token)
         self.needs_resync = ""  # why a new epoch must start after the open round; empty if none must
         self._highest_reported_epoch = 0
+        self._leaving: set[str] = set()  # clients of a secure job that are removed after the open round
         self._delta: FixedPointSum | None  # change of the sum in the open round; None stands for zero
         self._untrained_delta: FixedPointSum | None  # the part of it without training, such as of goodbyes
         self._noise_seed: str | None
@@ -159,6 +167,7 @@ class Ledger:
             if database.is_new:
                 create_job(database, config, layout, arrays(), noise_plan=noise_plan())
             database.check_structure()
+            migrate(database)
             _check_job_is(database, config, layout)
             return cls(database, **options)
         except BaseException:
@@ -236,7 +245,11 @@ class Ledger:
         if reply.why == LEAVING and (known is None or known.applied is None):
             if known is not None and not self._has_uploaded(known.id):
                 self._remove([known])
-            return Verdict("left", "the client had asked to leave")
+            return Verdict("left", _ASKED_TO_LEAVE)
+        if self.secure is not None and known is not None:
+            self._leaving.discard(known.id)
+            if reply.why == LEAVING:
+                return self._leave_secure_job(known)
         with self._writing():
             if known is None:
                 self.table.add(reply.client, reply.weight, self.uptime)
@@ -281,8 +294,13 @@ class Ledger:
             self._participation.check_round(self.releases, self.clients())
 
     def may_take_part(self, client: ClientRow) -> bool:
-        """Return whether the limits of a private job allow an upload of a client in the open round."""
+        """Return whether the limits of a private job allow an upload of a client in the open round.
+
+        A client of a secure job that has asked to leave does not take part any more.
+        """
         limits = self._participation
+        if client.id in self._leaving:
+            return False
         return limits is None or limits.allow(client.participations, client.last_participation, self.round)
 
     def draw_noise_seed(self) -> str:
@@ -347,10 +365,11 @@ class Ledger:
                 return Verdict("declined" if reply.kind == "declined" else "failed", reply.why)
             if self._participation is not None and reply.kind == "upload":
                 self._participation.check_upload(client, self.round)
+            if self.secure is not None and reply.kind == "goodbye":
+                return self._leave_secure_job(client)
             if self.secure is not None:
                 check_base(reply, client, epoch=self.epoch, config=self.config)
-                if reply.kind == "upload":
-                    check_weight(reply.weight, max_weight=self.limits.max_weight)
+                check_weight(reply.weight, max_weight=self.limits.max_weight)
                 self.secure.collect(reply)
                 return Verdict("collected")
             check_upload(
@@ -359,8 +378,7 @@ class Ledger:
             )  # fmt: skip
         except ProtocolError as error:
             return Verdict("refused", str(error))
-        self._accept(reply, client)
-        return Verdict("left" if reply.kind == "goodbye" else "accepted")
+        return self._accept(reply, client)
 
     def handle_shares(self, reply: Reply) -> Verdict:
         """Add the shares that a decryptor reveals to the open secure session."""
@@ -465,8 +483,10 @@ class Ledger:
         self.releases += 1
         self._closing_times.append(now)
         self._reset_round()
-        if self.needs_resync:
-            self.resync()
+        leaving = [client for client in map(self.table.get, sorted(self._leaving)) if client is not None]
+        if leaving or self.needs_resync:
+            self._remove(leaving, resync=bool(self.needs_resync))
+            self._leaving = set()
         return forgotten
 
     def resync(self) -> None:
@@ -476,24 +496,32 @@ class Ledger:
         """
         self._remove([], resync=True)
 
+    def end_epoch_if_requested(self) -> bool:
+        """Start a new epoch if an operator has asked to end the current one (`fedlatest epoch`); return whether.
+
+        Call it between rounds only.
+        """
+        assert not self._accepted, "an epoch ends between rounds only"
+        [(requested,)] = self.database.rows("SELECT ending_epoch FROM state")
+        if requested == self.epoch.number:
+            self.resync()
+            return True
+        return False
+
     # Internals
 
     def _check_job(self, reply: Reply) -> None:
-        check_job(reply, job=self.job, config=self._config_hash, layout=self._layout_hash)
+        identity = {"job": self.job, "config": self._config_hash, "layout": self._layout_hash}
+        check_job(reply, **identity, is_secure=self.secure is not None)
 
     def _handle_inconsistency(self, reply: Reply, client: ClientRow | None) -> Verdict | None:
         """Prepare the recovery if the client's state contradicts the ledger: a new epoch or a higher ticket number."""
         found = find_inconsistency(reply, client, epoch=self.epoch, round=self.round, config=self.config)
         if found is None:
             return None
-        is_resting = client is not None and client.losses > 1 and client.backoff_until > self.round
-        if client is not None and is_resting and self.rounds_without_upload < STALLED_ROUNDS:
-            until = f"it is ignored until round {client.backoff_until}, because the client has reported several"
-            return Verdict("refused", f"{found.why}; {until}")
-        if reply.client not in self._reported_loss:
-            self._reported_loss.add(reply.client)
-            with self._writing():
-                self.table.add_loss(reply.client, self.round, max_backoff=self.limits.max_loss_backoff)
+        refused = self._count_loss(reply.client, found.why)
+        if refused is not None:
+            return refused
         other_epoch = reply.epoch != self.epoch
         if other_epoch or (client is not None and lacks_base(reply, client, round=self.round, config=self.config)):
             self.needs_resync = f"{reply.client}: {found.why}"
@@ -503,9 +531,43 @@ class Ledger:
                 self.table.set_issued(reply.client, Ticket(highest_ticket(reply) + 1, self._token()))
         return Verdict(found.kind, found.why)
 
-    def _accept(self, reply: Reply, client: ClientRow) -> None:
-        """Add an upload to the open round."""
+    def _count_loss(self, client: str, why: str) -> Verdict | None:
+        """Count a reason for a new epoch, one per client and round; return a refusal if the client has given several.
+
+        The reasons: a loss, a wrong goodbye, and leaving a secure job.
+        """
+        row = self.table.get(client)
+        is_resting = row is not None and row.losses > 1 and row.backoff_until > self.round
+        if row is not None and is_resting and self.rounds_without_upload < STALLED_ROUNDS:
+            until = f"it is ignored until round {row.backoff_until}, because the client has reported several"
+            return Verdict("refused", f"{why}; {until}")
+        if client not in self._reported_loss:
+            self._reported_loss.add(client)
+            with self._writing():
+                self.table.add_loss(client, self.round, max_backoff=self.limits.max_loss_backoff)
+        return None
+
+    def _leave_secure_job(self, client: ClientRow) -> Verdict:
+        """Remove a client after the open round; the server cannot see what to subtract, so a new epoch starts."""
+        if self.config.memory == "client" and client.applied is not None:
+            refused = self._count_loss(client.id, _ASKED_TO_LEAVE)
+            if refused is not None:
+                return refused
+            self.needs_resync = f"{client.id}: {_ASKED_TO_LEAVE}"
+        self._leaving.add(client.id)
+        return Verdict("left", _ASKED_TO_LEAVE)
+
+    def _accept(self, reply: Reply, client: ClientRow) -> Verdict:
+        """Add an upload to the open round, unless it is a goodbye that would leave a part of the client in the sum."""
         assert reply.upload is not None
+        checksum = self._checksum_with(reply.upload, client)
+        if reply.kind == "goodbye" and checksum != 0:
+            why = "the goodbye does not remove from the sum what the client has added"
+            refused = self._count_loss(client.id, why)
+            if refused is None:
+                self.needs_resync = f"{client.id}: {why}"
+            return refused or Verdict("lost", why)
+        self._checksums[client.id] = checksum
         stored = self._stored_update(client) if self.config.memory == "server" else None
         self._delta = add_upload(self._delta, reply.upload, stored)
         if not reply.trained:
@@ -513,6 +575,13 @@ class Ledger:
         if self.config.memory != "server":
             reply = replace(reply, upload=None)  # its content is in the sum now; release the memory
         self._accepted[reply.client] = reply
+        return Verdict("left" if reply.kind == "goodbye" else "accepted")
+
+    def _checksum_with(self, upload: FixedPoint, client: ClientRow) -> int | None:
+        """Return the checksum of a client's accepted differences after another one; None if it is not known."""
+        if self.config.memory != "client":
+            return 0  # whole updates: nothing has to be believed
+        return None if client.checksum is None else (client.checksum + self._linear_checksum.of(upload)) % MODULUS
 
     def _apply(self, client: str, reply: Reply) -> None:
         """Record an accepted upload as the client's update in the sum, inside the transaction of the round."""
@@ -524,7 +593,10 @@ class Ledger:
         else:
             self.table.add_participation(client, self.round)
             round = self.round if reply.trained else None
-            self.table.set_applied(client, reply.ticket, digest=reply.update_digest, weight=reply.weight, round=round)
+            self.table.set_applied(
+                client, reply.ticket, digest=reply.update_digest, weight=reply.weight, round=round,
+                checksum=self._checksums.get(client, 0),
+            )  # fmt: skip
         if self.config.memory == "server":
             update = reply.upload if reply.kind == "upload" else None
             self.database.put_arrays(_owner(row), {} if update is None else {"value": update})
@@ -640,6 +712,7 @@ class Ledger:
     def _reset_round(self) -> None:
         self._accepted: dict[str, Reply] = {}
         self._reported_loss: set[str] = set()
+        self._checksums: dict[str, int | None] = {}  # by client with an accepted upload
         self._delta = None
         self._untrained_delta = None
         if self.secure is not None:
@@ -655,14 +728,19 @@ def _check_job_is(database: Database, config: JobConfig, layout: Layout) -> None
             f"the privacy settings of a job cannot change: it was created with {stored_config.privacy}, given are "
             f"{config.privacy}; a new job in another folder has a budget of its own, which adds to this one"
         )
-    for name, stored, given in (
-        ("config", stored_config.hash, config.hash),
-        ("model layout", stored_layout.hash, layout.hash),
-    ):
-        if stored != given:
-            raise LedgerError(
-                f"the job was created with the {name} {stored}, the given one is {given}: use another job folder"
-            )
+    if stored_layout.hash != layout.hash:
+        raise LedgerError(
+            f"the job was created with the model layout {stored_layout.hash}, the given one is {layout.hash}: use "
+            "another job folder"
+        )
+    if stored_config.hash != config.hash:
+        stored, given = stored_config.as_dict(), config.as_dict()
+        changed = sorted(name for name in {*stored, *given} if stored.get(name) != given.get(name))
+        what = "; ".join(f"{name} was {stored.get(name)}, is now {given.get(name)}" for name in changed)
+        raise LedgerError(
+            f"the job was created with the config {stored_config.hash}, the given one is {config.hash} ({what}): use "
+            "another job folder, or the settings of the job"
+        )
 
 
 def _owner(client: ClientRow) -> str:

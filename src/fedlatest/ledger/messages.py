@@ -7,6 +7,9 @@ copy can have computed another update under the same ticket.
 
 The keys of the header are part of the protocol. They are the names of the fields, except where a field names another
 key. An optional one is left out if its value is None, as clients of earlier versions do.
+
+Beside the header, each message has the number of its protocol, which increases with every change of the messages or of
+what they mean. It is checked before the header is parsed.
 """
 
 import dataclasses
@@ -24,6 +27,8 @@ from fedlatest.errors import ProtocolError
 InstructionKind = Literal["hello", "train", "rebase", "unmask"]
 ReplyKind = Literal["hello", "upload", "goodbye", "declined", "failed", "lost", "ahead", "unmasked"]
 LEAVING = "leaving"  # value of `why` in the hello of a client that wants to leave
+PROTOCOL_VERSION, OLDEST_PROTOCOL = 2, 1  # of this version, and the oldest one that it understands
+OLDEST_SECURE_PROTOCOL = 2  # likewise in secure jobs: with protocol 1, weights were masked, and goodbyes were uploads
 MAX_HEADER = 64 * 1024
 _JOB = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{1,32}")
@@ -64,6 +69,7 @@ class Instruction:
         applied_digest: the digest of that update.
         settings: the job's configuration and the `size` of an update.
         payload: for secure aggregation, the session or the request to unmask; sent beside the header.
+        protocol: number of the server's protocol; sent beside the header.
     """
 
     kind: InstructionKind = field(metadata={"key": "ask"})
@@ -78,6 +84,7 @@ class Instruction:
     applied_digest: str = field(default="", metadata={"key": "value"})
     settings: Mapping[str, Any] = field(default_factory=dict)
     payload: bytes = b""
+    protocol: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +117,7 @@ class Reply:
         highest_session: the highest secure session that the client has answered as a decryptor.
         upload: the update minus the update under `base`, masked in a secure job; sent beside the header.
         payload: for secure aggregation, encrypted shares and commitments, or revealed shares; sent beside the header.
+        protocol: number of the client's protocol; sent beside the header.
     """
 
     kind: ReplyKind = field(metadata={"key": "say"})
@@ -134,6 +142,7 @@ class Reply:
     highest_session: int = field(default=0, metadata={"key": "session"})
     upload: npt.NDArray[Any] | None = None  # int32; uint64 if masked
     payload: bytes = b""
+    protocol: int = PROTOCOL_VERSION
 
 
 def encode(message: Instruction | Reply) -> str:
@@ -143,26 +152,41 @@ def encode(message: Instruction | Reply) -> str:
     return json.dumps({key: value for key, value in values.items() if value is not None or key not in optional})
 
 
-def decode_instruction(header: str, payload: bytes = b"") -> Instruction:
+def check_protocol(protocol: Any, *, sender: str, receiver: str, is_secure: bool = False) -> None:
+    """Raise ProtocolError, which says which side to upgrade, unless this version understands a protocol."""
+    oldest = OLDEST_SECURE_PROTOCOL if is_secure else OLDEST_PROTOCOL
+    if not _is_count(protocol) or not oldest <= protocol <= PROTOCOL_VERSION:
+        older = sender if _is_count(protocol) and protocol < oldest else receiver
+        job = " in a secure job" if is_secure else ""
+        raise ProtocolError(
+            f"the {sender} has protocol {str(protocol)[:20]}, the {receiver} understands {oldest} to "
+            f"{PROTOCOL_VERSION}{job}: upgrade fedlatest at the {older}"
+        )
+
+
+def decode_instruction(header: str, payload: bytes = b"", protocol: Any = PROTOCOL_VERSION) -> Instruction:
     """Parse the header of an instruction; raise ProtocolError if it is not valid."""
+    check_protocol(protocol, sender="server", receiver="client")
     values = _decode(header, Instruction)
     _check_choice("ask", values["kind"], InstructionKind)
     if (values["kind"] in ("hello", "unmask")) != (values["ticket"] is None):
         raise ProtocolError("an instruction must have a ticket, except a hello or an unmask, which must not")
-    return Instruction(**values, payload=payload)
+    return Instruction(**values, payload=payload, protocol=protocol)
 
 
-def decode_reply(header: str, upload: Any = None, payload: bytes = b"") -> Reply:
+def decode_reply(header: str, upload: Any = None, payload: bytes = b"", protocol: Any = PROTOCOL_VERSION) -> Reply:
     """Parse the header of a reply; raise ProtocolError if it is not valid. The ledger checks the upload itself."""
+    check_protocol(protocol, sender="client", receiver="server")
     values = _decode(header, Reply)
     _check_choice("say", values["kind"], ReplyKind)
     values["metrics"] = {name: _number(f"metrics.{name}", value) for name, value in values["metrics"].items()}
-    return Reply(**values, upload=upload, payload=payload)
+    return Reply(**values, upload=upload, payload=payload, protocol=protocol)
 
 
+_BESIDE_THE_HEADER = ("upload", "payload", "protocol")
 # The fields that are in the header of each kind of message, by their keys.
 _HEADER_FIELDS: dict[type, dict[str, dataclasses.Field[Any]]] = {
-    kind: {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name not in ("upload", "payload")}
+    kind: {f.metadata.get("key", f.name): f for f in dataclasses.fields(kind) if f.name not in _BESIDE_THE_HEADER}
     for kind in (Instruction, Reply)
 }
 _OPTIONAL_KEYS = {
@@ -181,7 +205,10 @@ def _decode(header: str, kind: type[Instruction] | type[Reply]) -> dict[str, Any
         raise ProtocolError("the header is not JSON") from None
     fields = _HEADER_FIELDS[kind]
     if not isinstance(found, dict) or set(found) | _OPTIONAL_KEYS[kind] != set(fields):
-        raise ProtocolError(f"the header does not have the keys of a {kind.__name__.lower()} of this version")
+        raise ProtocolError(
+            f"the header does not have the keys of a {kind.__name__.lower()} of protocol {PROTOCOL_VERSION}: upgrade "
+            "fedlatest at both sides"
+        )
     return {fields[key].name: _parse(key, fields[key].type, value) for key, value in found.items()}
 
 

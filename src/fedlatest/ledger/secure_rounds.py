@@ -59,9 +59,7 @@ class SecureRounds:
         """Return whether the open session has an upload of a client."""
         return self.session is not None and client in self.session.replies
 
-    def open(
-        self, cohort: Sequence[str], *, decryptors: Sequence[str], leaving: Sequence[str] = ()
-    ) -> dict[str, Instruction]:
+    def open(self, cohort: Sequence[str], *, decryptors: Sequence[str]) -> dict[str, Instruction]:
         """Open a session and return the instructions by client; its number and the tickets are durable.
 
         If a session is open, it ends, and its uploads do not count.
@@ -69,7 +67,6 @@ class SecureRounds:
         Args:
             cohort: the clients that are asked to train.
             decryptors: clients that are available and will be asked to help to unmask the sum.
-            leaving: clients that want to leave; they are asked for their goodbye, without training.
 
         Raises:
             ProtocolError: there are too few of them.
@@ -78,13 +75,13 @@ class SecureRounds:
 
         ledger = self._ledger
         self.session = None
-        training, saying_goodbye, helping = (
+        training, helping = (
             [row for row in map(ledger.table.get, clients) if row is not None and row.public_key]
-            for clients in (cohort, leaving, decryptors)
+            for clients in (cohort, decryptors)
         )
         training = [row for row in training if ledger.may_take_part(row)]
         session = open_session(
-            [*training, *saying_goodbye],
+            training,
             helping,
             scope=scope_of(ledger.job, ledger.epoch),
             number=self._number + 1,
@@ -95,7 +92,6 @@ class SecureRounds:
         with ledger.batch():
             self._write_number(session.number)
             instructions = ledger.issue([row.id for row in training])
-            instructions |= ledger.issue([row.id for row in saying_goodbye], "rebase")
         self._number, self.session = session.number, session
         return {
             client: replace(instruction, payload=session.payload_of(client))

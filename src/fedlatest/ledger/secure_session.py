@@ -42,8 +42,8 @@ class SecureSession:
 
     @property
     def num_uploads(self) -> int:
-        """The number of uploads so far, without goodbyes."""
-        return sum(reply.kind != "goodbye" for reply in self.replies.values())
+        """The number of uploads so far."""
+        return len(self.replies)
 
     def payload_of(self, client: str) -> bytes:
         """Return what a client of the cohort is told about the session."""
@@ -60,11 +60,7 @@ class SecureSession:
         self.replies[reply.client] = replace(reply, upload=None, payload=b"")
 
     def requests(self) -> dict[str, UnmaskRequest]:
-        """Return the requests to the decryptors; raise ProtocolError if the sum must not be unmasked.
-
-        Goodbyes do not count for the minimum: if all but one client left in a session, the update of the one that stays
-        would be the new sum.
-        """
+        """Return the requests to the decryptors; raise ProtocolError if the sum must not be unmasked."""
         if self.num_uploads < self.min_cohort:
             raise ProtocolError(f"{self.num_uploads} uploads are too few to unmask: the minimum is {self.min_cohort}")
         self.requested = True
