@@ -1,12 +1,16 @@
 """The record of tasks: who was asked when, when the reply was processed, and what came of it."""
 
 import math
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedlatest.errors import LedgerError
+from fedlatest.ledger.bitmaps import difference, relative_candidates
+from fedlatest.ledger.client_table import read_attendance
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.durations import (
     OUTCOMES,
@@ -25,9 +29,9 @@ NAN = math.nan
 LONGEST = (UNKNOWN - 1) / 1000  # seconds
 
 
-def close(job: Job, *tasks: Task, selections: tuple[Selection, ...] = ()) -> None:
+def close(job: Job, *tasks: Task, selections: tuple[Selection, ...] = (), **more: Any) -> None:
     """Close a round that began at time 0, with these tasks."""
-    job.close_round(tasks=RoundTasks(0.0, 2, 60.0, selections, tasks))
+    job.close_round(**more, tasks=RoundTasks(0.0, 2, 60.0, selections, tasks))
 
 
 def named(tasks: Tasks) -> list[tuple[float | str, ...]]:
@@ -104,6 +108,39 @@ def test_ledger_without_tasks_is_read_and_continued(old_ledger: Path) -> None:
     close(job, Task(1, "a", 2.0, 3.0, 0.5, "accepted"))
     assert named(read_tasks(job.database)) == [(1, 0, 2.0, 3.0, 0.5, "accepted")]
     assert [round.round for round in read_task_rounds(job.database)] == [1]
+
+
+def test_sets_of_clients_of_an_earlier_schema_are_compressed() -> None:
+    """The ledger is changed back to schema 2, in which sets are plain bits, and converted again."""
+    job = Job("a", "b", "c")
+    for selections in ((), (Selection(0.5, 2, {"a", "c"}), Selection(1.0, 1, {"b"}))):
+        job.time += 2.0
+        job.upload("a", 1, 2)
+        close(job, Task(job.ledger.round, "a", 0.5, 1.0), selections=selections, available=["a", "b"], reachable=["c"])
+    rounds = [each._asdict() for each in read_task_rounds(job.database)]
+    attendance = read_attendance(job.database)
+    assert [flags.tolist() for flags in attendance] == [
+        [[True, True, False]] * 2,
+        [[True, False, False]] * 2,
+        [[True, True, True]] * 2,
+    ]
+    assert rounds[1]["candidates"].tolist() == [[True, False, True], [False, True, False]]
+    with job.database.write():
+        query = "SELECT round, available, took_part, reachable, selections FROM rounds JOIN tasks USING (round)"
+        for round, *packed in job.database.rows(query):
+            available, took_part, reachable, selected = map(zlib.decompress, packed)
+            plain = (available, took_part, difference(reachable, available))
+            statement = "UPDATE rounds SET available = ?, took_part = ?, reachable = ? WHERE round = ?"
+            job.database.execute(statement, *plain, round)
+            content = zlib.compress(relative_candidates(selected, available))
+            job.database.execute("UPDATE tasks SET selections = ? WHERE round = ?", content, round)
+        job.database.execute("UPDATE job SET schema = 2")
+    job.ledger = job.open()
+    for found, expected in zip(read_attendance(job.database), attendance, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for recorded, before in zip(read_task_rounds(job.database), rounds, strict=True):
+        for name, part in recorded._asdict().items():
+            np.testing.assert_array_equal(part, before[name])
 
 
 def test_tasks_belong_to_the_transaction_of_the_round(monkeypatch: pytest.MonkeyPatch) -> None:

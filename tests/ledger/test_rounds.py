@@ -72,7 +72,7 @@ def test_availability_and_participation_are_recorded() -> None:
     job = Job("a", "b", "c")
     job.upload("a", 1, 2)
     job.close_round(available=["a", "b"])
-    available, took_part = read_attendance(job.database)
+    available, took_part, _ = read_attendance(job.database)
     assert (available.tolist(), took_part.tolist()) == ([[True, True, False]], [[True, False, False]])
 
 

@@ -1,5 +1,6 @@
 """What a round writes depends on the cohort, not on the number of clients."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from fedlatest.ledger import ClientStore
 from fedlatest.ledger.checks import MAX_ID_LENGTH
 from fedlatest.ledger.client import handle_instruction
 from fedlatest.ledger.database import Database
+from fedlatest.ledger.durations import RoundTasks, Selection
 from tests.flower.small_job import SmallJob
 from tests.ledger.faults import FaultyStorage
 from tests.ledger.job import Job
@@ -74,3 +76,19 @@ def _events_of_a_round(folder: Path, num_clients: int) -> int:
 def test_events_of_a_round_do_not_grow_with_the_number_of_clients(tmp_path: Path) -> None:
     few, many = (_events_of_a_round(tmp_path / str(number), number) for number in (50, 2000))
     assert 0 < many < 3 * few, (few, many)
+
+
+def test_sets_of_clients_of_a_round_take_at_most_a_bit_per_client(tmp_path: Path) -> None:
+    """A random half of 4000 clients is available: 500 bytes, and few for contacts, cohort and candidates."""
+    path, draw = tmp_path / "ledger.sqlite", random.Random(0)
+    job = _job(path, 4000)
+    clients = list(job.storages)
+    available = draw.sample(clients, 2000)
+    reachable = [*available, *draw.sample(clients, 20)]
+    selection = Selection(job.ledger.uptime, COHORT, available[:-20])
+    job.upload(available[0], 1, 2)
+    job.close_round(available=available, reachable=reachable, tasks=RoundTasks(0.0, COHORT, 60.0, (selection,)))
+    query = "SELECT LENGTH(available), LENGTH(took_part) + LENGTH(reachable) + LENGTH(selections) FROM rounds, tasks"
+    [(of_the_available, of_the_others)] = job.database.rows(query)
+    assert of_the_available < 4000 / 8 + 20
+    assert of_the_others < 200

@@ -87,7 +87,7 @@ class JobRecord:
 
     def finish(self, model: Mapping[str, npt.NDArray[Any]]) -> None:
         """Save the final model, the clients' availability and the cohorts, and mark the run as finished."""
-        available, took_part = read_attendance(self.ledger.database)  # [rounds, clients]
+        available, took_part, _ = read_attendance(self.ledger.database)  # [rounds, clients]
         if available.size:
             self.folder.describe(clients_of_table(available))
         facts = {"seconds": round(self._seconds(), 3), "availability": self._availability_facts(available)}

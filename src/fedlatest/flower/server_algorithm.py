@@ -194,8 +194,8 @@ def _facts(algorithm: Algorithm, ledger: Ledger, rows: list[ClientRow], *, cohor
         seed=jnp.uint32(ledger.config.seed),
         num_clients=len(rows),
         cohort_size=cohort_size,
-        ids=jnp.asarray([client.number for client in rows], jnp.int32),
-        last_round=jnp.asarray([client.last_round for client in rows], jnp.int32),
+        ids=jnp.asarray(np.array([client.number for client in rows], np.int32)),  # JAX converts long lists slowly
+        last_round=jnp.asarray(np.array([client.last_round for client in rows], np.int32)),
         numbers=algorithm.numbers,
         total_weight=1.0,  # unused by select
     )

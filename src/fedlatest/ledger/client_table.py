@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.ledger.bitmaps import unpack
 from fedlatest.ledger.database import Database
 from fedlatest.ledger.messages import Ticket
 
@@ -64,7 +65,8 @@ class ClientTable:
     def reload(self) -> None:
         """Read the clients from the database."""
         rows = self._database.rows(f"SELECT {', '.join(_COLUMNS)} FROM clients ORDER BY number")
-        last_round = self._database.rows("SELECT uptime, reachable FROM rounds ORDER BY round DESC LIMIT 1")
+        query = "SELECT uptime, available, reachable FROM rounds ORDER BY round DESC LIMIT 1"
+        last_round = self._database.rows(query)
         self._rows: dict[str, ClientRow] = {}
         self._last_contact: dict[str, float] = {}
         self._changed: set[str] = set()
@@ -73,8 +75,9 @@ class ClientTable:
             self._rows[row[1]] = _client_row(row)
             self._last_contact[row[1]] = seen
         self._reachable: set[str] = set()
-        for uptime, bits in last_round:
-            numbers = set(np.flatnonzero(unpack_bits(bits, len(self._rows))).tolist())
+        for uptime, available, reachable in last_round:
+            count = len(self._rows)
+            numbers = set(np.flatnonzero(unpack(available, count) ^ unpack(reachable, count)).tolist())
             self._reachable = {client for client, row in self._rows.items() if row.number in numbers}
             self._last_contact.update(dict.fromkeys(self._reachable, uptime))
 
@@ -231,21 +234,24 @@ class ClientTable:
         self._members = None
 
 
-def unpack_bits(content: bytes, count: int) -> npt.NDArray[np.bool_]:
-    """Return bits of `ClientTable.bits` as an array [count]; numbers that did not exist yet are False."""
-    flags = np.unpackbits(np.frombuffer(content, np.uint8))[:count].astype(bool)
-    return np.pad(flags, (0, count - len(flags)))
+class Attendance(NamedTuple):
+    """Which clients were available, took part and were in contact, as arrays [rounds, clients] by client number."""
+
+    available: npt.NDArray[np.bool_]
+    took_part: npt.NDArray[np.bool_]
+    reachable: npt.NDArray[np.bool_]
 
 
-def read_attendance(database: Database) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which clients were available and which took part, as arrays [rounds, clients] by client number."""
+def read_attendance(database: Database) -> Attendance:
+    """Return the attendance of all closed rounds."""
     [(num_clients,)] = database.rows("SELECT COUNT(*) FROM clients")
-    rows = database.rows("SELECT available, took_part FROM rounds ORDER BY round")
-    tables = [np.zeros((len(rows), num_clients), bool) for _ in range(2)]
-    for round, bits in enumerate(rows):
-        for table, content in zip(tables, bits, strict=True):
-            table[round] = unpack_bits(content, num_clients)
-    return tables[0], tables[1]
+    rows = database.rows("SELECT available, took_part, reachable FROM rounds ORDER BY round")
+    tables = [np.zeros((len(rows), num_clients), bool) for _ in range(3)]
+    for round, contents in enumerate(rows):
+        for table, content in zip(tables, contents, strict=True):
+            table[round] = unpack(content, num_clients)
+    available, took_part, differs = tables
+    return Attendance(available, took_part, np.logical_xor(available, differs, out=differs))
 
 
 def _client_row(row: list[Any]) -> ClientRow:

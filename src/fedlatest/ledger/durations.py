@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedlatest.ledger.bitmaps import relative_candidates
 from fedlatest.ledger.database import Database
 
 OUTCOMES = ("accepted", "late", "declined", "failed", "refused", "left", "collected", "missed")
@@ -112,7 +113,7 @@ class RecordedRound(NamedTuple):
 
 def write_tasks(
     database: Database, found: RoundTasks, *, round: int, closed: float, number_of: Callable[[str], int | None],
-    bits: Callable[[Collection[str]], bytes],
+    bits: Callable[[Collection[str]], bytes], available: bytes,
 ) -> None:  # fmt: skip
     """Write the tasks of a round, inside its transaction.
 
@@ -123,6 +124,7 @@ def write_tasks(
         closed: the time at which it is closed.
         number_of: returns the number of a client, or None if it is not known.
         bits: returns a set of clients as bits, by their numbers.
+        available: the available clients of the round, as bits.
     """
     rows = [(number_of(task.client), task) for task in found.tasks]
     tasks = np.array(
@@ -140,6 +142,7 @@ def write_tasks(
     candidates = [bits(selection.candidates) for selection in found.selections]
     values = (round, found.began, found.cohort_size, found.deadline)
     content = len(found.selections).to_bytes(4, "little") + selections + b"".join(candidates)
+    content = relative_candidates(content, available)
     database.execute(
         "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", *values, zlib.compress(content), zlib.compress(_columns(tasks))
     )
@@ -174,13 +177,13 @@ def read_tasks(database: Database) -> Tasks:
 def read_task_rounds(database: Database) -> list[RecordedRound]:
     """Return the closed rounds whose tasks are recorded."""
     [(num_clients,)] = database.rows("SELECT COUNT(*) FROM clients")
-    columns = "tasks.round, tasks.began, rounds.uptime, tasks.cohort_size, tasks.deadline, tasks.selections"
+    columns = "tasks.round, tasks.began, rounds.uptime, tasks.cohort_size, tasks.deadline, selections, available"
     return [_recorded_round(row, num_clients) for row in _rows(database, columns)]
 
 
 def _recorded_round(row: Sequence[Any], num_clients: int) -> RecordedRound:
-    round, began, closed, cohort_size, deadline, compressed = row
-    content = zlib.decompress(compressed)
+    round, began, closed, cohort_size, deadline, compressed, available = row
+    content = relative_candidates(zlib.decompress(compressed), zlib.decompress(available))
     number = int.from_bytes(content[:4], "little")
     start = 4 + number * _SELECTION.itemsize
     moments = np.frombuffer(content[4:start], _SELECTION)

@@ -32,6 +32,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy.typing as npt
 
 from fedlatest.errors import LedgerError, ProtocolError
+from fedlatest.ledger.bitmaps import difference, pack
 from fedlatest.ledger.checks import (
     check_base,
     check_hello,
@@ -442,7 +443,8 @@ class Ledger:
             self.database.put_arrays("server", arrays)
             if accepted and keeps_sum:
                 self.database.put_arrays("sum", {"total": self.total})
-            bits = (available_bits, self.table.bits(took_part), self.table.bits(reachable))
+            in_contact = difference(self.table.bits(reachable), available_bits)
+            bits = map(pack, (available_bits, self.table.bits(took_part), in_contact))
             times = (time.time(), now)
             self.database.execute(
                 "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -451,7 +453,7 @@ class Ledger:
             if tasks is not None:
                 write_tasks(
                     self.database, tasks, round=self.round, closed=now, number_of=self.table.number_of,
-                    bits=self.table.bits,
+                    bits=self.table.bits, available=available_bits,
                 )  # fmt: skip
             self.database.execute("UPDATE state SET round = round + 1, releases = releases + 1")
             if self.secure is not None:

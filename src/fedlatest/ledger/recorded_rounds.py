@@ -24,7 +24,7 @@ def read_rounds(database: Database) -> RecordedRounds:
     Only the times at which rounds were closed are known: a round starts when the one before is closed, and the first
     one is assumed to have lasted as long as the second.
     """
-    available, _ = read_attendance(database)
+    available = read_attendance(database).available
     closed = [uptime for (uptime,) in database.rows("SELECT uptime FROM rounds ORDER BY round")]
     first = closed[1] - closed[0] if len(closed) > 1 else 1.0
     return RecordedRounds(available, [0.0, *(round(time - closed[0] + first, 3) for time in closed)])

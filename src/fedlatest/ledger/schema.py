@@ -6,10 +6,12 @@ increased with each change: what they lack is found by comparing their columns w
 
 import logging
 import sqlite3
+import zlib
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from fedlatest.errors import LedgerError
+from fedlatest.ledger.bitmaps import difference, pack, relative_candidates
 
 if TYPE_CHECKING:
     from fedlatest.ledger.database import Database
@@ -80,6 +82,7 @@ def migrate(database: "Database") -> None:
             raise _cannot_convert(database, schema, "")
         for table, columns in _current_columns().items():
             _convert(database, table, columns, schema)
+        _pack_bitmaps(database)
         database.execute("UPDATE job SET schema = ?", SCHEMA)
     log.warning("fedlatest: %s: converted from schema %s to %s", where, schema, SCHEMA)
 
@@ -107,6 +110,18 @@ def _convert(database: "Database", table: str, columns: list[str], schema: int) 
         values = [name if name in found else VALUES[f"{table}.{name}"] for name in columns]
         database.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM old_{table} ORDER BY rowid")
         database.execute(f"DROP TABLE old_{table}")
+
+
+def _pack_bitmaps(database: "Database") -> None:
+    """Compress the sets of clients of each round, of which schema 2 has the bits (`bitmaps.py`)."""
+    rows = "SELECT rounds.round, available, took_part, reachable, selections FROM rounds LEFT JOIN tasks USING (round)"
+    for round, available, took_part, reachable, selections in database.rows(rows):
+        if selections is not None:
+            content = zlib.compress(relative_candidates(zlib.decompress(selections), available))
+            database.execute("UPDATE tasks SET selections = ? WHERE round = ?", content, round)
+        packed = map(pack, (available, took_part, difference(reachable, available)))
+        statement = "UPDATE rounds SET available = ?, took_part = ?, reachable = ? WHERE round = ?"
+        database.execute(statement, *packed, round)
 
 
 def _cannot_convert(database: "Database", schema: int, lacks: str) -> LedgerError:

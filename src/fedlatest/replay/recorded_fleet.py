@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedlatest.errors import LedgerError
-from fedlatest.ledger.client_table import NEVER, unpack_bits
+from fedlatest.ledger.client_table import NEVER, read_attendance
 from fedlatest.ledger.database import Database, read_job
 from fedlatest.ledger.durations import RecordedRound, Tasks, read_task_rounds, read_tasks
 from fedlatest.ledger.job_config import JobConfig, Layout
@@ -140,10 +140,8 @@ def _read(database: Database, ledger: Path) -> RecordedFleet:
     numbers = np.array([each.round for each in rounds])
     gaps = np.flatnonzero(np.diff(numbers) > 1)
     rounds = rounds[gaps[-1] + 1 :] if len(gaps) else rounds
-    attendance = database.rows("SELECT available, took_part, reachable FROM rounds ORDER BY round")
-    flags = [np.array([unpack_bits(each[kind], len(rows)) for each in attendance]) for kind in range(3)]
+    available, took_part, reachable = read_attendance(database)
     first, end = rounds[0].round, rounds[-1].round + 1
-    took_part = flags[1]
     earlier = np.arange(first)[:, None]
     last_round = np.where(took_part[:first], earlier, NEVER).max(axis=0, initial=NEVER)
     return RecordedFleet(
@@ -154,9 +152,9 @@ def _read(database: Database, ledger: Path) -> RecordedFleet:
         weights=np.array([weight or 0.0 for _, _, weight in rows], np.float64),
         rounds=rounds,
         tasks=tasks.where((tasks.round >= first) & (tasks.round < end)),
-        available=flags[0][first:end],
+        available=available[first:end],
         took_part=took_part[first:end],
-        reachable=flags[2][first:end],
+        reachable=reachable[first:end],
         last_round=last_round.astype(np.int64),
-        num_closed=len(attendance),
+        num_closed=len(available),
     )
