@@ -1,10 +1,13 @@
 """What a round writes depends on the cohort, not on the number of clients."""
 
+import logging
 import random
 from pathlib import Path
 
+import jax
 import pytest
 
+from fedlatest.flower.server_algorithm import select
 from fedlatest.ledger import ClientStore
 from fedlatest.ledger.checks import MAX_ID_LENGTH
 from fedlatest.ledger.client import handle_instruction
@@ -92,3 +95,23 @@ def test_sets_of_clients_of_a_round_take_at_most_a_bit_per_client(tmp_path: Path
     [(of_the_available, of_the_others)] = job.database.rows(query)
     assert of_the_available < 4000 / 8 + 20
     assert of_the_others < 200
+
+
+def test_clients_that_join_do_not_make_jax_compile_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A cohort is selected from 20 to 40 clients: the same programs for up to 32 of them, and others for more."""
+    jax.clear_caches()
+    job = SmallJob(tmp_path, cohort_size=COHORT)
+    compiled = []
+    for number in range(40):
+        hello = job.ledger.instruction(f"c{number}", "hello")
+        job.ledger.handle_hello(handle_instruction(ClientStore(FaultyStorage()), hello, train=pytest.fail))
+        if number < 19:
+            continue
+        everyone = [client.id for client in job.ledger.clients()]
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.WARNING):
+            selected = select(job.strategy.algorithm, job.ledger, job.loop.arrays, everyone, cohort_size=COHORT)
+        assert len(set(selected)) == COHORT
+        if any("Finished XLA compilation" in record.message for record in caplog.records):
+            compiled.append(len(everyone))
+    assert compiled == [20, 33]

@@ -104,13 +104,16 @@ def select(
         cohort_size: The largest number of clients to select.
     """
     rows = ledger.clients()
-    ready = np.array([client.id in available and is_ready(ledger, client) for client in rows], bool)
     size = min(cohort_size, len(rows))
-    if size < 1 or not ready.any():
+    ready = [client for client in rows if client.id in available and is_ready(ledger, client)]
+    if size < 1 or not ready:
         return []
-    facts = _facts(algorithm, ledger, rows, cohort_size=size)
-    clients, mask = algorithm.select(_as_server(algorithm, arrays), jnp.asarray(ready), facts)
-    selected = [rows[position].id for position in np.asarray(clients)[np.asarray(mask)]]
+    # Padded with clients that are not available: JAX compiles for each length, and keeps what it has compiled.
+    length = max(size, 1 << (len(ready) - 1).bit_length())
+    facts = _facts(algorithm, ledger, ready, cohort_size=size, length=length)._replace(num_clients=len(rows))
+    mask_of_ready = jnp.asarray(np.arange(length) < len(ready))
+    clients, mask = algorithm.select(_as_server(algorithm, arrays), mask_of_ready, facts)
+    selected = [ready[position].id for position in np.asarray(clients)[np.asarray(mask)]]
     if len(set(selected)) < len(selected):
         raise ConfigError(f"algorithm {algorithm.name}: select returned a client twice in round {ledger.round}")
     return selected
@@ -188,14 +191,20 @@ def _declared_upload(algorithm: Algorithm) -> UpdateUpload:
     return algorithm.contribute
 
 
-def _facts(algorithm: Algorithm, ledger: Ledger, rows: list[ClientRow], *, cohort_size: int) -> RoundFacts:
+def _facts(
+    algorithm: Algorithm, ledger: Ledger, rows: list[ClientRow], *, cohort_size: int, length: int | None = None
+) -> RoundFacts:
+    """Return the facts about some clients, in arrays of this length; by default the number of clients."""
+    ids, last_round = np.zeros((2, length or len(rows)), np.int32)
+    ids[: len(rows)] = [client.number for client in rows]  # JAX would convert long lists slowly
+    last_round[: len(rows)] = [client.last_round for client in rows]
     return RoundFacts(
         round=jnp.int32(ledger.round),
         seed=jnp.uint32(ledger.config.seed),
         num_clients=len(rows),
         cohort_size=cohort_size,
-        ids=jnp.asarray(np.array([client.number for client in rows], np.int32)),  # JAX converts long lists slowly
-        last_round=jnp.asarray(np.array([client.last_round for client in rows], np.int32)),
+        ids=jnp.asarray(ids),
+        last_round=jnp.asarray(last_round),
         numbers=algorithm.numbers,
         total_weight=1.0,  # unused by select
     )
