@@ -142,7 +142,7 @@ def test_wrong_goodbye_starts_a_new_epoch_and_the_client_leaves_in_it(tmp_path: 
         assert reply.kind == "goodbye"
         assert reply.upload is not None
         upload = reply.upload + np.int32(1)
-        message.content["fedlatest"]["header"] = encode(replace(reply, checksum=checksum_of(upload)))  # type: ignore[index]
+        message.content.config_records["fedlatest"]["header"] = encode(replace(reply, checksum=checksum_of(upload)))
         message.content["vector"] = to_record({"vector": upload})
         return message
 
@@ -163,8 +163,12 @@ def test_operator_starts_a_new_epoch(tmp_path: Path) -> None:
     job = SmallJob(tmp_path)
     job.run_round()
     path = tmp_path / "job/ledger.sqlite"
+
+    def ask() -> None:
+        end_epoch(path)
+
     for _ in range(2):
-        job.grid.before_pull = lambda: end_epoch(path)
+        job.grid.before_pull = ask
         assert len(job.run_round().accepted) == 3  # the round counts, then its epoch ends
         job.grid.before_pull = lambda: None
     why = "the operator has ended the epoch (`fedlatest epoch`)"

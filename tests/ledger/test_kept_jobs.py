@@ -56,7 +56,7 @@ def _continue(name: str, folder: Path) -> Server:
 
 
 def _total(updates: dict[str, list[int]]) -> list[int]:
-    return np.sum(list(updates.values()), axis=0).tolist()  # type: ignore[no-any-return]
+    return np.sum(list(updates.values()), axis=0).tolist()
 
 
 def _stores(folder: Path) -> list[ClientStore]:
