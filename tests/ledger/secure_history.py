@@ -377,6 +377,10 @@ class SecureHistory(History):
         if reply is None:
             return
         assert not reply.metrics, "a client sent its metrics"
+        if reply.kind == "goodbye":
+            self.goodbyes.add(reply.client)
+        elif reply.kind in ("upload", "declined"):
+            self.goodbyes.discard(reply.client)
         recorded, base = None, np.zeros(SIZE, np.int32)
         if reply.kind in ("upload", "goodbye"):
             assert instruction.payload, "a client uploaded without a session"
@@ -384,7 +388,6 @@ class SecureHistory(History):
             assert reply.ticket is not None
             update, weight = self.updates[reply.update_digest], self.weight_of[reply.update_digest]
             recorded = RecordedUpdate(reply.ticket, update, weight, self._incarnation(instruction.client))
-            (self.goodbyes.add if reply.kind == "goodbye" else self.goodbyes.discard)(reply.client)
             if reply.base is not None:
                 base = self.updates[instruction.applied_digest]
         if reply.kind == "unmasked":

@@ -383,7 +383,7 @@ class RoundLoop:
         verdict = self.ledger.handle_reply(decoded)
         if decoded.kind == "goodbye":
             self.leaving.add(message.client)  # ask it for nothing else until it has left
-        elif decoded.kind == "upload":
+        elif decoded.kind in ("upload", "declined"):  # a client that leaves says goodbye, whatever it is asked
             self.leaving.discard(message.client)
         if verdict.outcome == "accepted" and decoded.trained and self.shares_metrics:
             self.outcome.measurements.append((decoded.weight, decoded.metrics))
