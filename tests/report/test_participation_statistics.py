@@ -61,6 +61,6 @@ def test_shares_by_hand(tmp_path: Path) -> None:
     finish(write_run(tmp_path / "a"))
     [run] = data_of(write_page(read_runs([tmp_path]), tmp_path / "page.html"))["runs"]
     shown = run["participation"]
-    assert shown["times_fair"] == [0.66667, 0.66667, 1.3333, 1.3333]
+    assert shown["times_fair"] == [0.666667, 0.666667, 1.33333, 1.33333]
     assert shown["jain"] == 0.9
     assert shown["by_label"] == {"labels": [0, 1], "clients": [0.5, 0.5], "took_part": [0.5, 0.5]}

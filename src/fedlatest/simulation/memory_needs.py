@@ -126,7 +126,9 @@ def client_training_bytes(
 @lru_cache(maxsize=64)  # many experiments train the same model
 def _step_bytes(functions: ByValue, shapes: tuple[Any, ...], structure: Any) -> int:
     init, apply, loss, optimizer = functions.value
-    samples = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
+    samples = jax.tree.unflatten(
+        structure, [jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)) for shape, dtype in shapes]
+    )
     params = jax.eval_shape(init, jax.random.key(0))
 
     def mean_loss(params: Any, features: Any, labels: Any, table: Any) -> jax.Array:
